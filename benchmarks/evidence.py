@@ -338,7 +338,14 @@ def gpu() -> str:
     )  # fmt: skip
 
 
-@block("python -m benchmarks.programs.overhead`, `make chaos PROGRAM=1", "2026-11-27", TWO_CORES, "programs/overhead.md", "programs/interruptions.md", "programs/chaos.md")
+@block(
+    "python -m benchmarks.programs.overhead`, `make chaos PROGRAM=1",
+    "2026-11-27",
+    TWO_CORES,
+    "programs/overhead.md",
+    "programs/interruptions.md",
+    "programs/chaos.md",
+)
 def programs() -> str:
     """A program's time with Coach and without, what interruptions cost it, and kills at any instant."""
     files = ("programs/overhead.md", "programs/interruptions.md", "programs/chaos.md")

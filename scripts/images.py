@@ -335,21 +335,19 @@ def _mxnet() -> Layer:
 
 
 def functions() -> None:
-    """Coach's function host and the functions, each with the packages of its own."""
+    """The functions, with what they import."""
     layers = [
         base(),
         _mxnet(),
-        packages("host-packages", ROOT / "requirements/host.txt", ROOT / ".venv", "opt/coach"),
-        code("functions-code", COACH, {}),
+        code("functions-code", {"opt/coach/functions": ROOT / "functions"}, {}),
     ]
     environment = [
-        "COACH_FUNCTIONS=/opt/coach/functions",
-        "NUCLIO_PYTHON_EXE_PATH=/opt/functions/bin/python",
+        "PYTHONPATH=/opt/coach/functions",
         "COACH_DATA_CACHE=/tmp/coach-data",
         "OMP_NUM_THREADS=1",
     ]
     config = {
-        "Entrypoint": ["python3", "-m", "coach.platforms.local.host.pod"],
+        "Entrypoint": ["/opt/functions/bin/python", "-m", "training.serving.serve"],
         "ExposedPorts": {"8080/tcp": {}, "8082/tcp": {}},
     }
     _archive("coach-functions", VERSION, layers, {**_python(environment), **config})
@@ -360,7 +358,7 @@ def nuclio_functions() -> None:
     given = {name: os.environ.get(f"COACH_NUCLIO_{name}") for name in ("PROCESSOR", "WRAPPER", "PYTHONPATH")}
     if absent := [f"COACH_NUCLIO_{name}" for name, value in given.items() if not value]:
         raise Unbuildable(
-            f"without docker nuclio-functions needs {', '.join(absent)}: see docs/reference/nuclio-contract.md"
+            f"without docker nuclio-functions needs {', '.join(absent)}: see docs/reference/functions.md"
         )
     processor, wrapper, packages_ = (Path(value) for value in given.values() if value)
     layers = [

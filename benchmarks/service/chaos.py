@@ -118,10 +118,12 @@ def write(rows: Sequence[dict[str, Any]], out: Path) -> None:
     """The table by victim and signal; runs in which the job ended before the fault are not counted."""
     hit = [row for row in rows if row["struck"] or row["lost"]]
     table = []
-    for victim in Victim:
+    for victim in dict.fromkeys(
+        [*map(str, Victim), *(row["victim"] for row in hit)]
+    ):  # also those there were
         of = [row for row in hit if row["victim"] == victim]
         if of:
-            line: dict[str, Any] = {"victim": victim.value}
+            line: dict[str, Any] = {"victim": victim}
             for name in SIGNALS:
                 line[name] = sum(row["signal"] == name for row in of)
             line["epochs repeated"] = sum(int(row["attempts"]) - int(row["epochs"]) for row in of)

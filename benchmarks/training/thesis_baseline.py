@@ -9,7 +9,10 @@ processes themselves is measured and subtracted, since the thesis kept its pods.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -27,7 +30,6 @@ from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.host.launch import launch
 
 POLL_SECONDS = 5.0
 _numbers = itertools.count(1)
@@ -40,25 +42,18 @@ async def _cold_epoch(
     began = time.monotonic()
     number = next(_numbers)
     addresses: dict[PodId, str] = {}
-    hosts = []
+    processes = []
+    env = {**os.environ, **functions.env, "COACH_DATA_CACHE": "", "PYTHONPATH": str(functions.folder)}
     for index, pod in enumerate(order.pods):
-        addresses[pod] = f"127.60.{number % 250 + 1}.{index + 1}:8080"
-        hosts.append(
-            await launch(
-                functions.folder / pod.role.value,
-                pod.name,
-                addresses[pod],
-                python=functions.python,
-                python_path=(functions.folder,),
-                env=functions.env | {"COACH_DATA_CACHE": ""},
-                log_path=folder / f"{pod.name}.log",
-                run_dir=folder / f"{number}-{pod.name}",
-            )
-        )
+        host = f"127.60.{number % 250 + 1}.{index + 1}"
+        addresses[pod] = f"{host}:8080"
+        command = [str(functions.python), "-m", "training.serving.serve", pod.role.value, "--host", host]
+        with (folder / f"{number}-{pod.name}.log").open("wb") as log:
+            processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
     try:
-        await asyncio.gather(*(host.wait_ready(60) for host in hosts))
-        starting = time.monotonic() - began
         async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+            await asyncio.gather(*(_ready(http, address) for address in addresses.values()))
+            starting = time.monotonic() - began
             client = GangClient(http, EpochOrder(order, spec, addresses, time.time() + 600), time.time)
             await asyncio.gather(*(client._start(member) for member in client.members))
             workers = [member for member in client.members if member.pod.role is Role.WORKER]
@@ -71,9 +66,18 @@ async def _cold_epoch(
                 if all(answer["state"] == "done" for answer in answers):
                     return time.monotonic() - began, starting, answers[0]["report"]
     finally:
-        for host in hosts:
-            host.kill()
-        await asyncio.gather(*(host.wait() for host in hosts))
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+async def _ready(http: httpx.AsyncClient, address: str) -> None:
+    """Wait until a function answers."""
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            await http.get(f"http://{address}/ready")
+            return
+        await asyncio.sleep(0.02)
 
 
 async def _thesis_way(spec: TrainingJob, path: Job) -> dict[str, Any]:

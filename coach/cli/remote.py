@@ -217,16 +217,22 @@ def unpacked(archive: BinaryIO, to: Path | None, *, force: bool) -> Path:
 
 async def _submit(api: Api, files: list[Path]) -> int:
     """Apply the jobs of files: each one's model in a ConfigMap, and its TrainingJob."""
+    import yaml
+
     from coach.cli.job_files import load
     from coach.cli.options import VOLUMES
+    from coach.jobfiles.dump import to_yaml
     from coach.platforms.kubernetes import model_files
-    from coach.platforms.kubernetes_api.client import COACH, CORE
+    from coach.platforms.kubernetes_api.client import CORE
 
     if not files or any(str(file).startswith("-") for file in files):
         raise UserError(
             "coach --context NAME submit takes job files alone: coach --context NAME submit job.yaml"
         )
     for one in load(files, volumes=VOLUMES):
+        if one.spec.spec.program is not None:
+            await _apply(api, yaml.safe_load(to_yaml(one.spec)))
+            continue
         document = one.spec.to_json()
         model = document["spec"]["model"]
         path = Path(model["file"].removeprefix("file://"))
@@ -245,9 +251,16 @@ async def _submit(api: Api, files: list[Path]) -> int:
             }
             await api.apply(f"{CORE}/namespaces/{api.namespace}/configmaps/{source}", body)
             model |= {"file": path.name, "configMap": source}
-        await api.apply(f"{COACH}/namespaces/{api.namespace}/trainingjobs/{one.spec.name}", document)
-        typer.echo(f"trainingjob {one.spec.name} applied to {api.namespace} at {api.server}")
+        await _apply(api, document)
     return 0
+
+
+async def _apply(api: Api, document: dict[str, Any]) -> None:
+    from coach.platforms.kubernetes_api.client import COACH
+
+    name = document["metadata"]["name"]
+    await api.apply(f"{COACH}/namespaces/{api.namespace}/trainingjobs/{name}", document)
+    typer.echo(f"trainingjob {name} applied to {api.namespace} at {api.server}")
 
 
 async def _change(api: Api, command: str, names: list[str]) -> int:

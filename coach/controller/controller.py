@@ -138,7 +138,7 @@ class Controller:
 
         Raises _AbsentError.
         """
-        model = found["spec"]["model"]
+        model = found["spec"].get("model", {})
         if "configMap" not in model:
             return None
         name, (key, _) = model["configMap"], file_and_net(model["file"])

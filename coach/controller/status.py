@@ -32,6 +32,8 @@ _WARNINGS = frozenset(
         Reason.MISCONFIGURED,
     }
 )
+#: Metrics of a program that a status shows, its target's first.
+_MOST_METRICS = 16
 #: The longest message that a condition may have is far longer; this is what a terminal shows well.
 _LONGEST = 1000
 
@@ -189,11 +191,12 @@ def _progress(job: Job, row: JobRow) -> TrainerStatus | None:
     last = job.last_evaluated
     if last is None:
         return None
+    own = sorted(last.report.metrics.items(), key=lambda one: one[0] != row.metric)
     metrics = [
         Metric(name=name, value=f"{value:g}")
-        for name, value in (("loss", row.loss), ("accuracy", row.accuracy), *last.report.metrics.items())
+        for name, value in (("loss", row.loss), ("accuracy", row.accuracy), *own)
         if value is not None
-    ]
+    ][:_MOST_METRICS]
     return TrainerStatus(
         progress_percentage=None if share is None else math.floor(share * 100),
         estimated_remaining_seconds=None if row.eta is None else round(row.eta),

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from coach import collector
@@ -56,7 +56,8 @@ Observer = Callable[[ev.Event, Sequence[act.Action]], None]
 class Handler:
     """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`.
 
-    `jobs`: those of the journal, where they were read since it was opened for writing.
+    `jobs`: those of the journal, where they were read since it was opened for writing. `resumed`: names of jobs that
+    are resumed at once; None: all that no user stopped. Of them programs that still run go on.
     """
 
     def __init__(
@@ -65,8 +66,13 @@ class Handler:
         journal: Journal,
         policy: Policy,
         jobs: Mapping[str, Job] | None = None,
+        resumed: Collection[str] | None = None,
     ) -> None:
         self._read = jobs
+        self._resumed = resumed
+        #: The pods that an earlier handler left and that go on, and the epochs of theirs that run.
+        self._kept: tuple[PodId, ...] = ()
+        self._going_on: list[act.RunEpoch] = []
         self._platform = platform
         self._journal = journal
         self._clock = Clock(journal.last_at())
@@ -114,7 +120,13 @@ class Handler:
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
         self._send(
             ev.HandlerStarted(
-                self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable, taken=cluster.taken
+                self.now(),
+                cluster.nodes,
+                gone_by,
+                unavailable=cluster.unavailable,
+                taken=cluster.taken,
+                kept=self._kept,
+                programs_outlive=self._platform.programs_outlive,
             )
         )
         self._start(self._heartbeat())
@@ -206,6 +218,14 @@ class Handler:
             if self._loop.done():
                 self._loop.result()
 
+    def leave_programs(self) -> Collection[str]:
+        """Let programs that can outlive this handler go on for the next one; the names of their jobs."""
+        going_on = []
+        for name, job in self.jobs.items():
+            if job.goes_on_in({pod: held.address for pod, held in job.pods.items()}) and not job.suspend:
+                going_on.append(name)
+        return self._platform.leave(going_on)
+
     # -- the loop ---------------------------------------------------------------------------------------
 
     def _send(self, event: ev.Event) -> None:
@@ -221,8 +241,9 @@ class Handler:
                 reactions = [(event, self._reducer.react(event)) for event in taken]
             self._journal.append(record for event, actions in reactions for record in (event, *actions))
             for event, actions in reactions:
-                for action in actions:
+                for action in (*self._going_on, *actions):
                     self._carry_out(action)
+                self._going_on.clear()
                 for observer in self.observers:
                     observer(event, actions)
             self._remember(reactions)
@@ -323,7 +344,8 @@ class Handler:
 
     async def _gang(self, job: Job) -> None:
         desired = job.desired or job.minimum
-        size = GangSize(job.name, required_to_start(job, desired), desired)
+        schedulers = job.spec.resources.schedulers
+        size = GangSize(job.name, required_to_start(job, desired), desired, schedulers)
         await self._platform.gang(size, job.job_file)
 
     async def _deploy(self, action: act.DeployPods, pod: Pod, gang: asyncio.Future[None]) -> None:
@@ -364,6 +386,14 @@ class Handler:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.PodPending(self.now(), pod.job, pod, reason, message))
 
+    def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
+        """See `coach.platforms.base.PlatformEvents`."""
+        jobs = [job for job in self.jobs.values() if job.goes_on_in(programs)]
+        jobs = [job for job in jobs if self._resumed is None or job.name in self._resumed]
+        self._going_on = [job.running for job in jobs if job.running]
+        self._kept = tuple(sorted(pod for job in jobs for pod in job.pods))
+        return self._kept
+
     def nodes_changed(self, cluster: Cluster) -> None:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.NodesChanged(self.now(), cluster.unavailable, nodes=cluster.nodes, taken=cluster.taken))
@@ -384,7 +414,8 @@ class Handler:
         addresses = {pod: job.pods[pod].address for pod in action.pods}
         old = () if self._platform.sees_checkpoints else obsolete(job)
         due = action.at + action.deadline
-        order = EpochOrder(action, job.job_file, addresses, due, old)
+        last = job.epochs[-1] if job.epochs and job.epochs[-1].group == action.group else None
+        order = EpochOrder(action, job.job_file, addresses, due, old, last.report.mark if last else 0)
         try:
             report, invocations = await self._platform.run_epoch(order, note)
         except EpochError as error:

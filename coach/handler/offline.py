@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from coach.core.cluster import Pod, PodId
 from coach.core.errors import PermanentError
@@ -22,6 +22,7 @@ class NullPlatform:
 
     #: As on the local platform: the jobs' functions ran there.
     linger_seconds = 0.5
+    programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
     sees_checkpoints = True
@@ -32,6 +33,10 @@ class NullPlatform:
 
     async def close(self) -> None:
         """Nothing was started."""
+
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Nothing runs."""
+        return ()
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """No pod will follow."""

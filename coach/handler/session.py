@@ -126,7 +126,7 @@ class Session(Foreground):
         self._listen_to_signals()
         suspend_orphans(journal)
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
-        self.handler = Handler(platform, journal, self.policy)
+        self.handler = Handler(platform, journal, self.policy, resumed=self._resumed)
         self.handler.observers.append(self._observe)
         async with self._watched(), self.handler:
             self._start_jobs(self.handler, past)

@@ -37,14 +37,32 @@ def _within_limits(role: str, least: str, most: str) -> Rule:
     )
 
 
+_PYTORCH = "(has(self.framework) && self.framework == 'pytorch')"
+
+
+def _of_models(rule: Rule) -> Rule:
+    """The rule for jobs that train a model."""
+    return {**rule, "rule": f"has(self.program) || ({rule['rule']})"}
+
+
 def _with_servers(rule: Rule) -> Rule:
     """The rule for the frameworks that have parameter servers."""
-    return {**rule, "rule": f"self.framework == 'pytorch' || ({rule['rule']})"}
+    return {**rule, "rule": f"has(self.program) || {_PYTORCH} || ({rule['rule']})"}
 
 
 def _without_servers(rule: Rule) -> Rule:
-    """The rule for the frameworks that have none."""
-    return {**rule, "rule": f"self.framework != 'pytorch' || ({rule['rule']})"}
+    """The rule for the framework that has none."""
+    return {**rule, "rule": f"!{_PYTORCH} || ({rule['rule']})"}
+
+
+def _of_programs(rule: Rule) -> Rule:
+    """The rule for jobs that run a program."""
+    return {**rule, "rule": f"!has(self.program) || ({rule['rule']})"}
+
+
+def _limit(role: str, bound: str, default: int) -> str:
+    """A limit of `workers` or `servers`, which the job may leave out."""
+    return f"(has(self.{role}) && has(self.{role}.{bound}) ? self.{role}.{bound} : {default})"
 
 
 _STATIC = "required - a count, for the policy static"
@@ -62,16 +80,45 @@ def _only_static(role: str) -> Rule:
 _NO_SERVERS = "PyTorch jobs train by all-reduce, without parameter servers - leave `servers` out"
 _EITHER = "amount and currency, an account, or unlimited: true alone"
 _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
+_LEAST, _MOST = _limit("workers", "min", 1), _limit("workers", "max", 4)
+_OWN = "a program has its own - leave `%s` out"
 
 #: What `usual_goal` finds in the name of a metric.
-_SHOWS_ITS_GOAL = (
-    f"self.metric.lowerAscii().findAll('[a-z0-9]+').exists(w, w in {json.dumps(sorted(GOAL_WORDS))})"
-)
+_SHOWS_ITS_GOAL = f"self.metric.matches('(?i)(^|[^a-z0-9])({'|'.join(sorted(GOAL_WORDS))})([^a-z0-9]|$)')"
 
 #: By the path of the field in `spec`.
 _RULES: dict[tuple[str, ...], list[Rule]] = {
     (): [
-        _rule("self.framework != 'any'", "only a program has any - mxnet or pytorch", ".framework"),
+        _rule("has(self.model) || has(self.program)", "required - a model file; or a program", ".model"),
+        _of_models(_rule("has(self.data)", "required - the data set, and its format", ".data")),
+        *(
+            _of_programs(_rule(f"!has(self.{key})", _OWN % key, f".{key}"))
+            for key in (
+                "model",
+                "data",
+                "optimizer",
+                "autocast",
+                "clip",
+                "microBatch",
+                "evaluationBatch",
+                "epoch",
+            )
+        ),
+        _of_programs(_rule("has(self.image)", "required - the image that the program runs in", ".image")),
+        _of_programs(
+            _rule(
+                "!has(self.framework) || self.framework == 'any'",
+                "a program has any - leave `framework` out",
+                ".framework",
+            )
+        ),
+        _of_models(
+            _rule(
+                "!has(self.framework) || self.framework != 'any'",
+                "only a program has any - mxnet or pytorch",
+                ".framework",
+            )
+        ),
         _rule(
             "!has(self.target) || !has(self.objective) || !self.objective.startsWith('best-')",
             "has no meaning for a job with a target - soonest or cheapest; or leave `target` out",
@@ -82,26 +129,27 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             "needs a target - best-loss or best-accuracy; or a target",
             ".objective",
         ),
-        _rule(
-            "has(self.target) || has(self.budget.amount) || has(self.timeLimit) || has(self.maxEpochs)",
-            "required where nothing else ends the job - "
-            "a target, an amount as budget, timeLimit or maxEpochs",
-            ".target",
-        ),
-        _rule(
-            "self.workers.max <= self.batchSize",
-            "more than batchSize, which is %d - at most one worker a sample",
-            ".workers.max",
-            "self.batchSize",
-        ),
-        _within_limits("workers", "self.workers.min", "self.workers.max"),
-        _with_servers(
-            _within_limits(
-                "servers",
-                "(has(self.servers) ? self.servers.min : 1)",
-                "(has(self.servers) ? self.servers.max : 4)",
+        _of_models(
+            _rule(
+                "has(self.target) || has(self.budget.amount) || has(self.timeLimit) || has(self.maxEpochs)",
+                "required where nothing else ends the job - "
+                "a target, an amount as budget, timeLimit or maxEpochs",
+                ".target",
             )
         ),
+        _of_models(
+            _rule(f"{_LEAST} <= {_MOST}", "more than max, which is %d - at most max", ".workers.min", _MOST)
+        ),
+        _of_models(
+            _rule(
+                f"{_MOST} <= self.batchSize",
+                "more than batchSize, which is %d - at most one worker a sample",
+                ".workers.max",
+                "self.batchSize",
+            )
+        ),
+        _of_models(_within_limits("workers", _LEAST, _MOST)),
+        _with_servers(_within_limits("servers", _limit("servers", "min", 1), _limit("servers", "max", 4))),
         _with_servers(
             _rule("self.policy.name != 'static' || has(self.policy.servers)", _STATIC, ".policy.servers")
         ),
@@ -292,7 +340,6 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             "oldSelf.currency",
         ),
     ],
-    ("workers",): [_NOT_EMPTY],
     ("servers",): [_NOT_EMPTY],
     ("policy",): [
         _rule("self.name != 'static' || has(self.workers)", _STATIC, ".workers"),

@@ -253,9 +253,13 @@ def _resolved(
         problems.append(
             found.problem(("spec", "model", "configMap"), "not on this machine", show(source), right)
         )
+    fields: tuple[tuple[str, str, str], ...] = _PATH_FIELDS
     if (program := document["spec"].get("program")) is not None:
-        program.setdefault("directory", ".")
-    for at in _PATH_FIELDS:
+        if "image" in document["spec"]:
+            fields = ()  # its folders are the image's, and those of its volumes
+        else:
+            program.setdefault("directory", ".")
+    for at in fields:
         holder = document["spec"].get(at[1], {})
         path = local_path(holder[at[2]]) if at[2] in holder else None
         written = found.wrote_path(at, holder[at[2]]) if path is not None else False

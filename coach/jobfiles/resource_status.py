@@ -47,7 +47,7 @@ class Condition(SpecModel):
 class Metric(SpecModel):
     """A measured value."""
 
-    name: str = Field(description="Its name: loss or accuracy.")
+    name: str = Field(description="Its name: loss, accuracy, or that of a program's own metric.")
     value: str = Field(description="Its value, a number.")
 
 

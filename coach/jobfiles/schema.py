@@ -114,13 +114,23 @@ def lookup(path: tuple[str, ...]) -> Schema | None:
     return node
 
 
-#: Fields of `spec` that a cluster does not have: programs run on one machine so far.
-NOT_ON_CLUSTERS = {("program",)}
+#: Fields of `spec` whose defaults depend on what the job trains: an API server fills in none.
+_NO_DEFAULT = {
+    ("framework",),
+    ("workers",),
+    ("workers", "min"),
+    ("workers", "max"),
+    ("resources",),
+    ("resources", "scheduler"),
+    ("stopEarly",),
+}
 
 
 def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> Schema:
     """`node` as part of a Kubernetes structural schema. `rules`: it is the field `at` of `spec`, with its rules."""
     schema = {key: node[key] for key in node if key in _KEPT or key.startswith("x-kubernetes-")}
+    if rules and at in _NO_DEFAULT:
+        schema.pop("default", None)
     if "const" in node:
         schema["enum"] = [node["const"]]
     if node.get("format") == "date-time":
@@ -148,9 +158,7 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
         schema |= {key: node[key] for key in ("minItems", "maxItems") if key in node}
     if "properties" in node:
         schema["properties"] = {
-            key: structural(sub, (*at, key), rules)
-            for key, sub in node["properties"].items()
-            if not (rules and (*at, key) in NOT_ON_CLUSTERS)
+            key: structural(sub, (*at, key), rules) for key, sub in node["properties"].items()
         }
         if node.get("required"):
             schema["required"] = list(node["required"])
@@ -184,7 +192,6 @@ def _word_or_object(node: Schema) -> Schema:
 def _spec() -> Schema:
     """The job's part, in which little may change once it exists."""
     schema = structural(tree()["properties"]["spec"], (), rules=True)
-    schema["required"] = ["model", "data", *schema["required"]]
     fields = schema["properties"]
     of_all, of_each = crd_rules.unchanged(fields, schema["required"])
     schema["x-kubernetes-validations"] += of_all
@@ -208,7 +215,7 @@ def job_schema() -> Schema:
         name.pop(limit, None)
     return {
         "type": "object",
-        "description": "A training job: a model, its data, a target and a budget.",
+        "description": "A training job: a model and its data, or a program; a target and a budget.",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},

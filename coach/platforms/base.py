@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -55,19 +55,22 @@ class EpochOrder:
     due: float
     #: URIs of earlier checkpoints, which the functions delete.
     obsolete: Sequence[str] = ()
+    #: Of a program that runs already: `EpochReport.mark` of its last report.
+    mark: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GangSize:
-    """How many workers and servers a job needs to start at all, and how many it can use; it has one scheduler."""
+    """How many workers and servers a job needs to start at all, and how many it can use; a program has no scheduler."""
 
     job: str
     required: Allocation
     desired: Allocation
+    schedulers: int = 1
 
 
 class Deployed(NamedTuple):
-    """A pod that is ready: its HTTP address (host:port) and the node that it is on."""
+    """A pod that is ready: its HTTP address (host:port), or, of a program, its identity; and the node that it is on."""
 
     address: str
     node: str
@@ -90,6 +93,9 @@ class PlatformEvents(Protocol):
     def pod_pending(self, pod: PodId, reason: Reason, message: str) -> None:
         """A pod that is being deployed waits for something, or now for something else."""
 
+    def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
+        """Which of the pods with programs, by identity, that an earlier handler left, go on; the others are ended."""
+
     def nodes_changed(self, cluster: Cluster) -> None:
         """A node came or went, or became available or unavailable, or others hold more or less there."""
 
@@ -97,8 +103,10 @@ class PlatformEvents(Protocol):
 class Platform(Protocol):
     """Every coroutine may be cancelled; cancelling run_epoch stops its group."""
 
-    #: Seconds that functions may go on running after their handler died.
+    #: Seconds that functions may go on running after their handler died ...
     linger_seconds: float
+    #: ... and whether programs go on until the end of what is reserved for them.
+    programs_outlive: bool
     #: Whether the platform chooses the nodes of pods: then a pod to deploy names none, and waits until it fits.
     places_pods: bool
     #: URI of the folder for checkpoints where the functions do not see the handler's disk; None where they do.
@@ -107,10 +115,13 @@ class Platform(Protocol):
     sees_checkpoints: bool
 
     async def open(self, events: PlatformEvents) -> Cluster:
-        """Get ready, with no pod of an earlier handler left; returns the cluster."""
+        """Get ready, with no pod of an earlier handler left but what `events.takes_over`; returns the cluster."""
 
     async def close(self) -> None:
-        """End everything that this platform started."""
+        """End everything that this platform started, but what it was to `leave`."""
+
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Let the programs of these jobs go on after `close`, for the next handler; those that do."""
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Say which pods of a job start together, and prepare what they share.

@@ -47,6 +47,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self.found: list[tuple[float, float]] = []
+        self._name = ""
         self._before: float | None = None
         self._since: float | None = None
 
@@ -56,12 +57,13 @@ class Pauses:
             self.found.append((self._since, record.at))
             self._since = None
         elif self._since is None:
-            if isinstance(record, ev.HandlerStarted) and self._before is not None:
+            goes_on = isinstance(record, ev.HandlerStarted) and self._name in {one.job for one in record.kept}
+            if isinstance(record, ev.HandlerStarted) and self._before is not None and not goes_on:
                 self._since = self._before
             elif isinstance(record, act.SetStatus) and record.reason in RESUMABLE:
                 self._since = record.at
         if record.job:
-            self._before = record.at
+            self._name, self._before = record.job, record.at
 
 
 def pauses(records: Iterable[Any]) -> list[tuple[float, float]]:
@@ -87,6 +89,8 @@ def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
     last = 0.0
     for record in records:
         if isinstance(record, ev.HandlerStarted):
+            if name in {pod.job for pod in record.kept}:
+                continue
             # An earlier attempt does not run any more; it ended no later than the last known record.
             found |= {t: Attempt(a.order, last, False) for t, a in found.items() if a.end is None}
         elif record.job == name:

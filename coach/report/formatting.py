@@ -13,6 +13,7 @@ from coach.core.money import Money, to_amount
 
 if TYPE_CHECKING:
     from coach.core.jobs.job import Job
+    from coach.core.spec.job import JobSpec
 
 #: The text of an unknown value. "Not measured" is not zero.
 UNKNOWN = "-"
@@ -21,6 +22,11 @@ UNKNOWN = "-"
 def goal(metric: str, target: float | None) -> str:
     """`loss 0.35`; `best loss` of a job without a target."""
     return f"best {metric}" if target is None else f"{metric} {target:g}"
+
+
+def epochs(spec: JobSpec) -> str:
+    """What the learning curve counts, in words."""
+    return "epochs" if spec.epoch is not None else "passes over the data"
 
 
 def number(value: float | None, digits: int = 3, *, zeros: bool = False) -> str:

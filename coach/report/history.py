@@ -46,7 +46,7 @@ class EventFormatter:
         """The lines of an event and of its actions."""
         if isinstance(event, ev.HandlerStarted):
             # Jobs stay interrupted that were; those that go on say so next.
-            self._stopped.update(self._jobs())
+            self._stopped.update(self._jobs().keys() - {pod.job for pod in event.kept})
         return [line for record in (event, *actions) if (line := self.tell(record))]
 
     def tell(self, record: Any) -> Line | None:

@@ -120,7 +120,9 @@ def curve_words(job: Job) -> str:
     if last is None:
         return f"{goes}; it sees no way to {job.target:g}"
     spread = f"{last.low:.0f} to {last.high:.0f}"
-    return f"{goes}; {job.target:g} is held after {last.expected:.0f} passes over the data ({spread})"
+    return (
+        f"{goes}; {job.target:g} is held after {last.expected:.0f} {formatting.epochs(job.spec)} ({spread})"
+    )
 
 
 def outside_words(rows: list[EpochRow]) -> str:

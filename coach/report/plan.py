@@ -211,11 +211,13 @@ def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]
         passes = [run.reached.epochs_trained for run in reached if run.reached is not None]
         last = reached[-1]
         if len(reached) == 1:
-            text = f"{last.job.name} reached this target after {passes[0]:.0f} passes over the data,"
+            text = (
+                f"{last.job.name} reached this target after {passes[0]:.0f} {formatting.epochs(spec.spec)},"
+            )
         else:
             text = (
                 f"{len(reached)} earlier jobs like it reached this target after {min(passes):.0f} to "
-                f"{max(passes):.0f} passes over the data; the last one, {last.job.name},"
+                f"{max(passes):.0f} {formatting.epochs(spec.spec)}; the last one, {last.job.name},"
             )
         words.append(f"epochs: {text} {_took(last.job, last.reached)}")
     if others:
@@ -225,7 +227,7 @@ def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]
         many = f"; {formatting.count(len(others) - 1, 'more job')} like it" if len(others) > 1 else ""
         end = "" if spec.spec.target is None else ", without this target"
         words.append(
-            f"epochs: {job.name} ended after {job.epochs_trained:.0f} passes over the data{end}: "
+            f"epochs: {job.name} ended after {job.epochs_trained:.0f} {formatting.epochs(spec.spec)}{end}: "
             f"best {metric} {best}, {_took(job, job.epochs[-1])}{many}"
         )
     return words

@@ -48,7 +48,7 @@ _IMPORT = """
 import ctypes, sys
 sys.path.insert(0, sys.argv[1])
 ctypes.CDLL("libgomp.so.1")
-import mxnet, numpy, nuclio_sdk
+import mxnet, numpy
 print(f"Python {sys.version.split()[0]}, MXNet {mxnet.__version__}, numpy {numpy.__version__}")
 """
 
@@ -198,7 +198,7 @@ def _functions() -> Iterator[Check]:
         yield Check("MXNet", Status.OK, done.stdout.strip())
         return
     said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    step = f"{functions.remedy}; or COACH_FUNCTIONS_PYTHON, a Python with mxnet and nuclio-sdk"
+    step = f"{functions.remedy}; or COACH_FUNCTIONS_PYTHON, a Python with mxnet"
     if "libgomp" in said:
         step = LIBGOMP
     yield Check("MXNet", Status.FAILED, f"{functions.python}: {said}", step)

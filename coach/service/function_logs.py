@@ -1,4 +1,4 @@
-"""The logs of a job's functions, as their hosts write them: JSON lines, one file a function, bounded in size."""
+"""The logs of a job's functions, as their processes write them: JSON lines, one file a function, bounded in size."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -134,6 +134,8 @@ class _Running:
         self._ready = ready
         self._planned = planned
         self._stops = 0
+        #: Jobs whose programs go on after this service.
+        self._left: Collection[str] = ()
         self._stop_asked = asyncio.Event()
         self._task: asyncio.Task[int] | None = None
         self._service: Service | None = None
@@ -240,7 +242,9 @@ class _Running:
 
     async def _all_stopped(self, service: Service) -> None:
         await self._stop_asked.wait()
-        await service.until(lambda: all(over(job) for job in service.jobs.values()))
+        await service.until(
+            lambda: all(over(job) or name in self._left for name, job in service.jobs.items())
+        )
 
     def _url(self) -> str:
         host, port = self._listening.getsockname()[:2]
@@ -268,8 +272,11 @@ class _Running:
             return
         self._service.stopping = True
         self._service.wake()
-        living = [name for name, job in self._service.jobs.items() if not over(job)]
         handler = self._service.handler
+        self._left = self._left or handler.leave_programs()
+        living = [
+            name for name, job in self._service.jobs.items() if not over(job) and name not in self._left
+        ]
         handler.suspend(living, now=level == 2, by_user=False)
         self._stop_asked.set()
 

@@ -437,7 +437,12 @@ class Driver:
     def _extend(self, action: act.ExtendEpoch) -> None:
         epoch = self.running.get(action.job)
         if epoch is not None and epoch.order.token == action.token:
-            epoch.order = replace(epoch.order, deadline=action.deadline)
+            epoch.order = replace(
+                epoch.order,
+                deadline=action.deadline,
+                budget_bound=action.budget_bound,
+                reservation=action.reservation,
+            )
             self._keep_deadline(epoch.order)
 
     def _network_seconds(self, _order: act.RunEpoch, _samples: int) -> float:
@@ -484,10 +489,11 @@ class Driver:
         fraction = epoch.samples / dynamics.data_size
         if (job := self.reducer.jobs[order.job]).spec.program is not None:
             return self._report_of_program(epoch, job, slower)
+        own = {job.metric: epoch.loss} if job.spec.has_own_metric and order.evaluate else {}
         return EpochReport(
             samples=epoch.samples,
             data_size=dynamics.data_size,
-            loss=epoch.loss if order.evaluate else None,
+            loss=epoch.loss if order.evaluate and not own else None,
             accuracy=epoch.accuracy if order.evaluate else None,
             weights=order.weights_out,
             train_seconds=epoch.train * slower,
@@ -495,6 +501,7 @@ class Driver:
             # An evaluation uses one core.
             cpu_seconds=dynamics.cores_of_worker(*order.allocation) * epoch.train + evaluate,
             thread_seconds=dynamics.computing(*order.allocation) * fraction,
+            metrics=own,
         )
 
     def _report_of_program(self, epoch: Running, job: Job, slower: float) -> EpochReport:

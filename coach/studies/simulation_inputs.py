@@ -111,6 +111,7 @@ def _alike(one: TrainingJob, other: TrainingJob) -> bool:
             s.optimizer,
             s.clip,
             s.epoch,
+            s.metric if s.has_own_metric else None,
             s.resources,
         )
         for s in (one.spec, other.spec)

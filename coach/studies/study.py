@@ -265,7 +265,8 @@ def epochs_needed(job: TrainingJob, dynamics: JobDynamics) -> int:
     hits = 0
     for epoch in range(1, max_epochs + 1):
         accuracy = dynamics.accuracy(epoch) if dynamics.accuracy is not None else None
-        hits = hits + 1 if target.reached(dynamics.loss(epoch) if target.name == "loss" else accuracy) else 0
+        value = accuracy if target.name == "accuracy" else dynamics.loss(epoch)
+        hits = hits + 1 if target.reached(value) else 0
         if hits >= target.epochs_in_a_row:
             return epoch
     return max_epochs

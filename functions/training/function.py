@@ -1,6 +1,6 @@
 """A function's handler: the start, status, resize, stop and health operations of docs/reference/functions.md.
 
-Runs in the wrapper, without threads. Messages of the zygote and the child are read when the next request comes; nothing
+Uses no threads. Messages of the zygote and the child are read when the next request comes; nothing
 depends on reading them sooner (the zygote enforces the deadline, unread progress is dropped).
 """
 
@@ -25,7 +25,7 @@ REMEMBERED = 32
 KILL_SECONDS = 0.2
 #: How long a server or scheduler waits, when the next epoch comes, for the end of the previous one.
 LIFELINE_SECONDS = 0.5
-#: How much later than the zygote's alarm the wrapper kills it.
+#: How much later than the zygote's alarm the function kills it.
 ALARM_GRACE_SECONDS = 0.5
 #: How long a zygote may take to begin a command: it does nothing else, except importing at its start.
 OBEY_SECONDS = 10.0
@@ -211,7 +211,7 @@ class Function:
         }
 
     def _await_end(self, seconds: float) -> None:
-        """A worker's "done" may reach the caller a moment before it reaches the servers' wrappers."""
+        """A worker's "done" may reach the caller a moment before it reaches the servers."""
         until = time.monotonic() + seconds
         while self._epoch is not None and not self._epoch.over and (left := until - time.monotonic()) > 0:
             self._listen(left)

@@ -1,7 +1,7 @@
 """One member of one group, in a process forked from the zygote. Its end is the group's end.
 
 The main thread trains or serves; a second one listens to the liveness connection. Whatever ends this process, the
-wrapper sees the end of file on its socket, the group sees it on the liveness connection, and the zygote knows how it
+function sees the end of file on its socket, the group sees it on the liveness connection, and the zygote knows how it
 happened.
 """
 
@@ -22,9 +22,9 @@ from training.request import StartRequest
 from training.worker import Worker
 
 
-def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoReturn:
+def run(request: StartRequest, loaded: Loaded, function: socket.socket) -> NoReturn:
     """Be the member that `request` describes, until its group has left. Never returns."""
-    reporter = Reporter(wrapper, request.epoch)
+    reporter = Reporter(function, request.epoch)
     liveness: Hub | Member | None = None
     try:
         if request.memory is not None:
@@ -42,7 +42,7 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         backend.current().limit_threads(request.threads)
         reporter.state("forming")
         if request.elastic:
-            _run_elastic(request, loaded, reporter, wrapper)
+            _run_elastic(request, loaded, reporter, function)
             sys.stderr.flush()
             os._exit(0)
         if request.role == "scheduler":
@@ -52,7 +52,7 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         group = backend.current().make_group(request)
         if request.role == "worker":
             worker = Worker(
-                request, loaded, group=group, liveness=liveness, reporter=reporter, wrapper=wrapper
+                request, loaded, group=group, liveness=liveness, reporter=reporter, function=function
             )
             worker.run()
         else:
@@ -64,16 +64,16 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         reporter.fail(traced(error, request), liveness)
 
 
-def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, wrapper: socket.socket) -> None:
+def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, function: socket.socket) -> None:
     """A member whose group changes while it trains."""
     if request.role == "scheduler":
-        hub.Hub(request, reporter).serve(wrapper)
+        hub.Hub(request, reporter).serve(function)
         return
 
     def fail(error: BaseException) -> NoReturn:
         reporter.fail(traced(error, request))
 
-    worker = ElasticWorker(request, loaded, reporter=reporter, wrapper=wrapper, fail=fail)
+    worker = ElasticWorker(request, loaded, reporter=reporter, function=function, fail=fail)
     try:
         worker.run()
     except BaseException as error:

@@ -42,16 +42,15 @@ def die_with_pipe(reader: int) -> None:
         os._exit(1)
 
 
-def join_network_of(pid: int) -> None:
-    """Enter the network namespace of another process, if it has another. Raises OSError where we may not."""
-    theirs = f"/proc/{pid}/ns/net"
-    if Path(theirs).stat().st_ino == Path("/proc/self/ns/net").stat().st_ino:
+def join_network(path: str) -> None:
+    """Enter a network namespace, unless this process is in it. Raises OSError where it may not, or there is none."""
+    if Path(path).stat().st_ino == Path("/proc/self/ns/net").stat().st_ino:
         return
-    descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
             error = ctypes.get_errno()
-            raise OSError(error, f"cannot enter the network of process {pid}: {os.strerror(error)}")
+            raise OSError(error, os.strerror(error))
     finally:
         os.close(descriptor)
 

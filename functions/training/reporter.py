@@ -1,4 +1,4 @@
-"""What a member of a group reports to its wrapper, and what its zygote had ready for it."""
+"""What a member of a group reports to its function, and what its zygote had ready for it."""
 
 import os
 import socket
@@ -34,24 +34,26 @@ class Loaded:
 
 
 class Reporter:
-    """Reports to the wrapper. Every message names its epoch."""
+    """Reports to the function. Every message names its epoch."""
 
-    def __init__(self, wrapper: socket.socket, epoch: str) -> None:
-        self._wrapper = wrapper
+    def __init__(self, function: socket.socket, epoch: str) -> None:
+        self._function = function
         self._once = threading.Lock()
         self.epoch = epoch
 
     def state(self, state: str) -> None:
         """A new state of the epoch."""
-        ipc.send(self._wrapper, {"event": "state", "epoch": self.epoch, "state": state})
+        ipc.send(self._function, {"event": "state", "epoch": self.epoch, "state": state})
 
     def progress(self, **progress: object) -> None:
-        """Progress is dropped rather than waited for when the wrapper does not read."""
-        ipc.send(self._wrapper, {"event": "progress", "epoch": self.epoch, "progress": progress}, block=False)
+        """Progress is dropped rather than waited for when the function does not read."""
+        ipc.send(
+            self._function, {"event": "progress", "epoch": self.epoch, "progress": progress}, block=False
+        )
 
     def done(self, report: dict, epoch: str | None = None) -> None:
         """The epoch's report; nothing more comes for it."""
-        ipc.send(self._wrapper, {"event": "done", "epoch": epoch or self.epoch, "report": report})
+        ipc.send(self._function, {"event": "done", "epoch": epoch or self.epoch, "report": report})
 
     def fail(self, error: TrainingError, liveness: Hub | Member | None = None) -> NoReturn:
         """Report the failure, to the group as well, and end the process.
@@ -60,7 +62,7 @@ class Reporter:
         the failures that follow must not be reported in place of the cause.
         """
         self._once.acquire()
-        ipc.send(self._wrapper, {"event": "failed", "epoch": self.epoch, **error.as_dict()})
+        ipc.send(self._function, {"event": "failed", "epoch": self.epoch, **error.as_dict()})
         if liveness is not None:
             liveness.tell({"failed": f"{error.reason}: {error.message}"})
         sys.stderr.flush()

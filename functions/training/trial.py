@@ -10,6 +10,7 @@ says what begins, `data`, `steps`, `evaluation` and `memory` what was found, `er
 dies by itself, the last phase says what it was doing.
 """
 
+import itertools
 import json
 import math
 import os
@@ -85,7 +86,7 @@ def train(request: StartRequest, loaded: Loaded) -> None:
     for number, step in enumerate(wanted):
         say(phase=f"step {number + 1}")
         began = time.perf_counter()
-        batches = ((next(read), part.count) for part in step)
+        batches = ((batch, part.count) for part, batch in itertools.islice(read, len(step)))
         learner.step(batches, step_seed(request, number * request.batch_size, 0))
         learner.update(size)
         learner.wait()
@@ -99,7 +100,7 @@ def train(request: StartRequest, loaded: Loaded) -> None:
     began = time.perf_counter()
     rows = np.arange(size)
     (part,) = parts("test", rows, rows, None)
-    measured = learner.evaluate([(batch, size) for batch in reader.read([part])])
+    measured = learner.evaluate([(batch, size) for _, batch in reader.read([part])])
     found = learner.summary(measured, size)
     seconds = time.perf_counter() - began
     say(evaluation={"samples": size, "seconds": seconds, **found._asdict()})

@@ -90,14 +90,14 @@ class Worker:
         group: Group,
         liveness: Hub | Member,
         reporter: Reporter,
-        wrapper: socket.socket,
+        function: socket.socket,
     ) -> None:
         self._request = request
         self._loaded = loaded
         self._group = group
         self._liveness = liveness
         self._reporter = reporter
-        self._wrapper = wrapper
+        self._function = function
         self._learner: Learner | None = None
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
@@ -109,7 +109,7 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Train epochs until one is the last, or the wrapper is gone."""
+        """Train epochs until one is the last, or the function is gone."""
         # Joining is mostly waiting, loading is mostly work: they run at the same time.
         self._forming = Background(self._group.form)
         while True:
@@ -125,8 +125,8 @@ class Worker:
         self._group.leave()
 
     def _next(self) -> bool:
-        """Wait for the next epoch's start message; False when the wrapper is gone."""
-        message, _ = ipc.receive(self._wrapper)
+        """Wait for the next epoch's start message; False when the function is gone."""
+        message, _ = ipc.receive(self._function)
         if message is None:
             return False
         self._request = StartRequest(**message["request"])
@@ -266,7 +266,7 @@ class Worker:
         threads = linux.threads_cpu_seconds()
         while trained < total:
             wanted = self._share(request.position + trained, request.rank, request.workers)
-            batches = zip(self._reader.read(wanted), (each.count for each in wanted), strict=True)
+            batches = ((batch, part.count) for part, batch in self._reader.read(wanted))
             learner.step(batches, step_seed(request, request.position + trained, request.rank))
             self._group.step(learner, batch)
             trained += batch
@@ -333,7 +333,7 @@ class Worker:
         """The batches to evaluate, and how many samples each has; reports progress in between."""
         rows, reported, evaluated = np.arange(mine.start, mine.stop), time.perf_counter(), 0
         wanted = parts("test", rows, rows, self._request.evaluation_batch)
-        for part, batch in zip(wanted, self._reader.read(wanted), strict=True):
+        for part, batch in self._reader.read(wanted):
             if time.perf_counter() - reported >= PROGRESS_SECONDS:
                 reported = time.perf_counter()
                 self._reporter.progress(**self._progress, evaluated=evaluated)

@@ -1,4 +1,4 @@
-"""The wrapper's side of its zygote: start it, talk to it, end it."""
+"""The function's side of its zygote: start it, talk to it, end it."""
 
 import contextlib
 import os
@@ -69,7 +69,7 @@ def _own() -> ZygoteHandle:
             [
                 sys.executable,
                 "-m",
-                "training.zygote",
+                "training.serving.zygote",
                 "--fd",
                 str(theirs.fileno()),
                 "--liveness",
@@ -78,7 +78,7 @@ def _own() -> ZygoteHandle:
             pass_fds=(theirs.fileno(), reader),
             env={**os.environ, "PYTHONPATH": search_path},
             stdin=subprocess.DEVNULL,
-            stdout=sys.__stderr__.fileno(),  # a wrapper may speak to its processor on stdout
+            stdout=sys.__stderr__.fileno(),  # Nuclio's wrapper may speak to its processor on stdout
         )
     os.close(reader)
     return ZygoteHandle(ours, writer, process.pid, process)
@@ -93,7 +93,7 @@ def _from_template(path: str) -> ZygoteHandle | None:
         with contextlib.suppress(OSError):
             template.connect(path)
             descriptors = (theirs.fileno(), reader, sys.__stderr__.fileno())
-            if ipc.send(template, {"op": "fork"}, descriptors):
+            if ipc.send(template, {"op": "zygote"}, descriptors):
                 answer = ipc.receive(template)[0]
     os.close(reader)
     if answer is None:

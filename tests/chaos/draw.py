@@ -9,15 +9,14 @@ from enum import StrEnum
 
 
 class Victim(StrEnum):
-    """Whom the signal hits. All but the last three are found by the function they belong to."""
+    """Whom the signal hits. All but the last two are found by the function they belong to."""
 
     WORKER = "worker"  #: the training process of a worker
     SERVER = "server"
     SCHEDULER = "scheduler"
     ZYGOTE = "zygote"  #: the warm process that training processes are forked from
-    WRAPPER = "wrapper"  #: the function's own process, which answers
-    HOST = "host"  #: the function host, Nuclio's processor's twin
-    TEMPLATE = "template"  #: the process that all zygotes of the machine are forked from
+    FUNCTION = "function"  #: the function's own process, which answers
+    TEMPLATE = "template"  #: the process that functions and zygotes of the machine are forked from
     HANDLER = "handler"  #: Coach itself
 
 

@@ -181,6 +181,7 @@ class Stage:
         self.platform = platform
         self.calm: tuple[float, ...] = ()
         self._zygotes: dict[PodId, int] = {}
+        self._functions: dict[PodId, int] = {}
         self._addresses: dict[PodId, str] = {}
         self._http = httpx.AsyncClient(trust_env=False)
         self._noting: set[asyncio.Task[None]] = set()
@@ -273,6 +274,7 @@ class Stage:
     def _note_pods(self, event: ev.Event, _: Sequence[act.Action]) -> None:
         if isinstance(event, ev.PodReady):
             self._addresses[event.pod] = event.address
+            self._functions[event.pod] = self.platform._processes[event.pod].pid
             task = asyncio.create_task(self._note_zygote(event.pod, event.address))
             self._noting.add(task)
             task.add_done_callback(self._noting.discard)
@@ -361,13 +363,10 @@ class Stage:
         if not pods:
             return None
         pod = sorted(pods)[int(fault.share * 1000) % len(pods)]
-        host = self.platform._hosts.get(pod)
         match fault.victim:
-            case Victim.HOST:
-                return host.pid if host else None
-            case Victim.WRAPPER:
-                wrappers = [pid for pid in children(host.pid) if "wrapper.py" in command(pid)] if host else []
-                return wrappers[0] if wrappers else None
+            case Victim.FUNCTION:
+                function = self.platform._processes.get(pod)
+                return function.pid if function and function.pid else None
             case Victim.ZYGOTE:
                 return self._zygotes.get(pod)
             case _:
@@ -378,14 +377,10 @@ class Stage:
         """Processes and sockets of a job that has ended."""
         pods = [pod for pod in self._addresses if pod.job == name]
         hosts = [self._addresses.pop(pod).rpartition(":")[0] for pod in pods]
-        zygotes = [self._zygotes.pop(pod) for pod in pods if pod in self._zygotes]
-        mine = f"{name}-"
+        pids = [of.pop(pod) for of in (self._zygotes, self._functions) for pod in pods if pod in of]
 
         def left() -> list[str]:
-            run_dirs = [p for p in descendants(os.getpid()) if mine in _cwd(p)]
-            return [
-                command(pid) or str(pid) for pid in run_dirs + [z for z in zygotes if command(z)]
-            ] + listening(hosts)
+            return [command(pid) for pid in pids if command(pid)] + listening(hosts)
 
         return [f"left: {what}" for what in await asyncio.to_thread(gone, left, 10)]
 
@@ -399,10 +394,4 @@ class Stage:
     def _template(self) -> int | None:
         """The template's process: the one that its keeper has started, not one of those that it has adopted."""
         keeper = self.platform.runtimes[self.framework].template._keeper.pid
-        return next((pid for pid in children(keeper) if "--listen" in command(pid)), None)
-
-
-def _cwd(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return str((Path("/proc") / str(pid) / "cwd").readlink())
-    return ""
+        return next((pid for pid in children(keeper) if os.getsid(pid) == os.getsid(keeper)), None)

@@ -21,8 +21,8 @@ FAULTS = [
 MORE = [
     Fault(Victim.SERVER, "SIGSTOP", Instant.TRAINING, "server", 3, 0.6),
     Fault(Victim.SCHEDULER, "SIGKILL", Instant.PROBING, "scheduler", 1, 0.3),
-    Fault(Victim.HOST, "SIGSTOP", Instant.SETTLING, "worker", 2, 0.5),
-    Fault(Victim.WRAPPER, "SIGKILL", Instant.STARTING, "server", 1, 0.9),
+    Fault(Victim.FUNCTION, "SIGSTOP", Instant.SETTLING, "worker", 2, 0.5),
+    Fault(Victim.FUNCTION, "SIGKILL", Instant.STARTING, "server", 1, 0.9),
     Fault(Victim.ZYGOTE, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),
 ]
 

@@ -115,9 +115,9 @@ def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoin
     assert "became" in job.message and job.weights is None
 
 
-def test_a_template_without_waiting_wrappers_is_ended(tmp_path: Path) -> None:
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training/zygote.py").write_text("import time\ntime.sleep(300)\n")
+def test_a_template_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "training/serving").mkdir(parents=True)
+    (tmp_path / "training/serving/template.py").write_text("import time\ntime.sleep(300)\n")
     for name in ("keeper.py", "linux.py"):
         shutil.copy(Functions.folder_only() / "training" / name, tmp_path / "training")
 
@@ -149,4 +149,4 @@ def test_a_platform_that_cannot_open_leaves_nothing(tmp_path: Path, monkeypatch:
 
     asyncio.run(main())
     assert list(tmp_path.iterdir()) == []
-    assert not [pid for pid in descendants(os.getpid()) if "host" in command(pid)]
+    assert not [pid for pid in descendants(os.getpid()) if "training" in command(pid)]

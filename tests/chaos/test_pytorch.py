@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(300)]
 def test_pytorch_workers_survive_each_other_at_any_instant() -> None:
     faults = [
         Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),
-        Fault(Victim.HOST, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),
+        Fault(Victim.FUNCTION, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),
         Fault(Victim.WORKER, "SIGSTOP", Instant.TRAINING, "worker", 2, 0.3),
     ]
 

@@ -1,7 +1,4 @@
-"""Hosts a function's real handler in its own process and environment, and talks to it in JSON lines.
-
-A stand-in for the processor only: init_context and handler run with nuclio_sdk's Context and Event.
-"""
+"""Hosts a function in its own process and environment, and talks to it in JSON lines, without HTTP."""
 
 import itertools
 import json
@@ -21,30 +18,21 @@ PYTHON = os.environ.get("COACH_FUNCTIONS_PYTHON", str(ROOT / ".venv-functions" /
 
 def process(arguments: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen:
     """A process of the Python of the framework that `environment` names."""
-    python, packages = Path(PYTHON), None
-    if environment.get("COACH_FRAMEWORK") == "pytorch":
-        python, packages = pytorch_runtime.find()
-    path = os.pathsep.join([str(FUNCTIONS), *([str(packages)] if packages else [])])
-    inherited = {**os.environ, "PYTHONPATH": path} if packages else os.environ
-    return subprocess.Popen([str(python), *arguments], env={**inherited, **environment}, **options)
+    pytorch = environment.get("COACH_FRAMEWORK") == "pytorch"
+    python = str(pytorch_runtime.torch().python) if pytorch else PYTHON
+    env = {**os.environ, "PYTHONPATH": str(FUNCTIONS), **environment}
+    return subprocess.Popen([python, *arguments], env=env, **options)
 
 
 HOST = """
-import importlib.util, json, os, sys
-import nuclio_sdk
-spec = importlib.util.spec_from_file_location("handler", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-out = sys.stdout
-private = open(sys.argv[1])  # what a processor might have open; must not reach the children
+import json, os, sys
+from training.function import Function
+private = open(os.path.join(os.environ["PYTHONPATH"], "worker/handler.py"))  # as a processor might; not for children
 os.set_inheritable(private.fileno(), True)
-encode = nuclio_sdk.json_encoder.Encoder().encode
-context = nuclio_sdk.Context(nuclio_sdk.Logger(30), None, "0", nuclio_sdk.TriggerInfo("http", "http"))
-module.init_context(context)
+function = Function(sys.argv[1])
 for line in sys.stdin:
-    event = nuclio_sdk.Event(body=json.loads(line), content_type="application/json", method="POST")
-    answer = nuclio_sdk.Response.from_entrypoint_output(encode, module.handler(context, event))
-    print(json.dumps({"status": answer["status_code"], "body": json.loads(answer["body"])}), file=out, flush=True)
+    status, body = function.handle(json.loads(line))
+    print(json.dumps({"status": status, "body": body}), flush=True)
 """
 
 
@@ -53,7 +41,7 @@ class HostedFunction:
 
     def __init__(self, role: str, address: str, **environment: str) -> None:
         self.role, self.address = role, address
-        arguments = ["-c", HOST, str(FUNCTIONS / role / "handler.py")]
+        arguments = ["-c", HOST, role]
         self.process = process(arguments, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def post(self, **body: object) -> tuple[int, dict]:
@@ -86,7 +74,7 @@ class HostedFunction:
         return self.post(op="health")[1]
 
     def close(self) -> None:
-        """End the wrapper the hard way, as a pod's end does."""
+        """End the function's process the hard way, as a pod's end does."""
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()
@@ -131,7 +119,7 @@ class Template:
 
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
-        arguments = ["-m", "training.zygote", "--listen", str(path), "--parent", str(os.getpid())]
+        arguments = ["-m", "training.serving.template", str(path), "--parent", str(os.getpid())]
         self.process = process(arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL)
         eventually(path.exists, 60)
 

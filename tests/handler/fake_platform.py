@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import fsspec
@@ -37,6 +37,7 @@ class FakePlatform:
 
     nodes: tuple[Node, ...] = CLUSTER
     linger_seconds: float = 0.0
+    programs_outlive: bool = False
     start_seconds: float = 0.0
     #: Pods that are started wait for it, where there is one.
     gate: asyncio.Event | None = None
@@ -65,6 +66,9 @@ class FakePlatform:
         self._events = events
         self.is_open = True
         return Cluster(self.nodes)
+
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        return ()
 
     async def close(self) -> None:
         self.pods.clear()

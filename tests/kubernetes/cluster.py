@@ -5,8 +5,8 @@
         print(cluster.kubectl("get", "nodes"))
 
 Needs root, Debian's iproute2, util-linux and openssl, and what `make test-kubernetes` builds. Its files are in
-.cache/kubernetes: logs/, and nodes/ with the images that were imported. There is no kube-proxy and no DNS: the
-`kubernetes` service has its address, pods and nodes have theirs, also from this machine.
+.cache/kubernetes: logs/, and nodes/ with the images that were imported. There is no kube-proxy: the `kubernetes`
+service has its address, pods and nodes have theirs, also from this machine. DNS knows pods of headless services.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from typing import Any
 
 from scripts import images
 from tests.kubernetes.machine import Daemon, Machine, kill
-from tests.kubernetes.node import Node, hierarchies
+from tests.kubernetes.node import SERVICE, Node, hierarchies
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache/kubernetes"
 PROGRAM = ROOT / "scheduler-plugins/bin/controlplane"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
-SERVICE = "10.96.0.1"
-"""Address of the `kubernetes` service in every cluster."""
+DNS = ROOT / "tests/kubernetes/dns.py"
 
 
 class Unready(Exception):
@@ -207,6 +206,7 @@ class Cluster(ExistingCluster):
             self._mark("API server")
             self._spawn("kube-controller-manager")
             self._spawn("kube-scheduler")
+            self._spawn("dns")
             for node in nodes:
                 node.result()
         self._mark("containerd")
@@ -308,6 +308,7 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
                     "InternalIP",
                 ),
             ],
+            "dns": [SERVICE, self.url, "admin"],
             "kube-scheduler": [
                 *("--kubeconfig", self.kubeconfig, "--leader-elect=false", "--secure-port", "0"),
             ],
@@ -348,7 +349,8 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 
     def _spawn(self, name: str) -> None:
         log = FILES / "logs" / f"{name}.log"
-        self._daemons[name] = self._plane.spawn([name, *self._commands[name]], log)
+        program = [sys.executable, DNS] if name == "dns" else [name]
+        self._daemons[name] = self._plane.spawn([*program, *self._commands[name]], log)
 
     def _wait(self, what: str, ready: Callable[[], bool], timeout: float = 120) -> None:
         deadline = time.monotonic() + timeout

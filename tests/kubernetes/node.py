@@ -12,6 +12,8 @@ from pathlib import Path
 from scripts import images
 from tests.kubernetes.machine import Daemon, Machine
 
+SERVICE = "10.96.0.1"
+"""Address of the `kubernetes` service in every cluster, and of its DNS."""
 _CONTAINERD = """version = 2
 root = "{folder}/containerd"
 disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
@@ -194,6 +196,8 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": False,
             "resolvConf": "",
+            "clusterDNS": [SERVICE],
+            "clusterDomain": "cluster.local",
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"},

@@ -200,7 +200,7 @@ NUCLIO_TOO = {
     ),
     ("create", "nuclio.io", "nuclioprojects"),
     *((verb, "apps", "deployments") for verb in ("get", "list", "patch", "delete")),
-    *((verb, "", "services") for verb in ("list", "delete")),
+    ("list", "", "services"),
     ("delete", "", "configmaps"),
 }
 
@@ -343,6 +343,8 @@ train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
 train: create events
+train: create get list patch delete jobs.batch
+train: create patch delete services
 : get list watch nodes
 """
 HANDLER_MAY_NOT = """
@@ -352,7 +354,10 @@ train: create pods/exec pods/attach pods/portforward pods/eviction
 train: patch update deletecollection pods
 train: create delete update trainingjobs.coach.dev
 train: update delete configmaps
-train: create update delete services serviceaccounts persistentvolumeclaims
+train: create update delete serviceaccounts persistentvolumeclaims
+train: get list update services
+train: watch update jobs.batch
+train: create jobs.batch/status cronjobs.batch
 train: create update patch deployments.apps
 train: create update patch roles.rbac.authorization.k8s.io rolebindings.rbac.authorization.k8s.io
 train: create serviceaccounts/token

@@ -43,6 +43,7 @@ class Nowhere:
     """A platform that is never asked for anything."""
 
     linger_seconds = 0.0
+    programs_outlive = False
     places_pods = False
 
     async def open(self, _events: Any) -> Cluster:

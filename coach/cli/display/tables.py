@@ -112,14 +112,15 @@ def reason(row: JobRow) -> str:
     return REASON_INFO[found].words if plain else row.message
 
 
-def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Table:
+def epochs_table(rows: Sequence[EpochRow], currency: str, metric: str, *, wide: bool) -> Table:
     """One row an epoch: what `show` shows; predictions with their bounds where it is `wide`."""
+    own = metric not in ("loss", "accuracy")
     made = table(
         ("EPOCH", "right"),
         "KIND",
         size_header(any(row.servers for row in rows)),
         ("LOSS", "right"),
-        ("ACCURACY", "right"),
+        (metric.upper() if own else "ACCURACY", "right"),
         ("SECONDS", "right"),
         ("PREDICTED", "right"),
         ("OVERHEAD", "right"),
@@ -131,7 +132,7 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Tabl
             row.kind,
             Allocation(row.workers, row.servers).cell,
             formatting.score(row.loss),
-            formatting.score(row.accuracy),
+            formatting.score(row.value if own else row.accuracy),
             f"{row.seconds:.2f}",
             predicted(row, bounds=wide),
             f"{row.outside_seconds:.2f}",

@@ -83,7 +83,7 @@ def command(
         _why(screen, past.job, choices)
         _models(screen, past.job, speed_rows(past.job), row.currency)
         _forecasts(screen, forecast_rows(past.job), row.currency)
-        _epochs(screen, epochs, row.currency)
+        _epochs(screen, epochs, row.currency, row.metric)
         _ledger(screen, ledger(records, past.job.name), row.currency)
         if lines:
             _section(screen, "Events")
@@ -202,14 +202,14 @@ def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) 
     _indented(screen, made)
 
 
-def _epochs(screen: Console, rows: list[EpochRow], currency: str) -> None:
+def _epochs(screen: Console, rows: list[EpochRow], currency: str, metric: str) -> None:
     from coach.cli.display import tables
     from coach.cli.display.status_lines import WIDE
 
     if rows:
         _section(screen, "Epochs")
         wide = screen.width >= WIDE
-        _indented(screen, tables.epochs_table(rows, currency, wide=wide))
+        _indented(screen, tables.epochs_table(rows, currency, metric, wide=wide))
         if not wide and any(row.predicted_seconds is not None for row in rows):
             screen.print(f"  from {WIDE} columns on also the bounds of PREDICTED", soft_wrap=True)
 

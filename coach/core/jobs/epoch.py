@@ -59,6 +59,8 @@ class EpochReport:
     metrics: dict[str, float] = field(default_factory=dict)
     #: After how many epochs a program reported, as it counts them; None where it does not say it.
     at_epoch: float | None = None
+    #: Where in its log a program's report is, as its platform counts: a handler that takes it over reads on from there.
+    mark: int = 0
 
     #: Of the whole data set, where an epoch is a part of it.
     pass_samples: int | None = None

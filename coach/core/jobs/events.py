@@ -17,11 +17,12 @@ from coach.core.jobs.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class HandlerStarted:
-    """A handler took over the journal; no function of an earlier handler runs any more.
+    """A handler took over the journal; no function of an earlier handler runs any more, but pods in `kept` do.
 
     `nodes` are all nodes of the cluster; those named in `unavailable` cannot be used now (`NodesChanged`). `gone_by` is
     the time by which the last of those functions had surely ended, if the platform knows it: they are paid until then,
-    and not until the restart. `taken` is what pods that are not Coach's hold.
+    and not until the restart. `taken` is what pods that are not Coach's hold. `kept` are pods of programs that go on,
+    and their running epochs with them. `programs_outlive`: the others ran as long as their reservations may have paid.
     """
 
     at: float
@@ -30,6 +31,8 @@ class HandlerStarted:
     job: str = ""
     unavailable: tuple[str, ...] = ()
     taken: tuple[Taken, ...] = ()
+    kept: tuple[PodId, ...] = ()
+    programs_outlive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

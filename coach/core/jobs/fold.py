@@ -50,8 +50,12 @@ def submitted(event: ev.JobSubmitted) -> Job:
 
 
 def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
-    """No pod of the earlier handler is left. Billing goes on until it is settled."""
+    """No pod of the earlier handler is left but the kept ones. Billing goes on until it is settled."""
     if job.ended:
+        return
+    if job.pods and job.pods.keys() <= set(event.kept):
+        job.timer = job.fit_token = ""
+        job.phase = Phase.RUNNING if job.running else Phase.IDLE
         return
     job.pods.clear()
     job.group = ""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -146,6 +146,19 @@ class Job:
     #: computed from `epochs` on first use, and kept until they change
     _times: Times | None = field(default=None, init=False, repr=False, compare=False)
     _full_epoch_count: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def goes_on_in(self, programs: Mapping[PodId, str]) -> bool:
+        """Whether its program runs in pods that an earlier handler left, by their identities."""
+        return (
+            self.spec.program is not None
+            and not (self.ended or self.ending or self.cancel or self.stopped_by_user)
+            and self.group != ""
+            and self.pods.keys() == set(self.members)
+            and all(
+                held.ready and not held.releasing and programs.get(pod) == held.address
+                for pod, held in self.pods.items()
+            )
+        )
 
     # -- derived values -------------------------------------------------------------------------------
 

@@ -27,7 +27,11 @@ def _same(*phases: Phase) -> Next:
 #: By record and phase: the phases that may follow.
 TRANSITIONS: dict[type, Next] = {
     # What happens to a job.
-    ev.HandlerStarted: {**dict.fromkeys((IDLE, DEPLOYING, RUNNING, FITTING, PAUSED), (IDLE,)), **_same(ENDING, ENDED)},
+    ev.HandlerStarted: {
+        **dict.fromkeys((IDLE, DEPLOYING, FITTING, PAUSED), (IDLE,)),
+        RUNNING: (IDLE, RUNNING),  # a program may go on
+        **_same(ENDING, ENDED),
+    },
     ev.NodesChanged: _same(*Phase),
     ev.PolicySlow: _same(*Phase),
     ev.PodReady: _same(DEPLOYING, PAUSED),

@@ -200,7 +200,12 @@ class Reducer:
     def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
         for job in self._cluster.live:
-            self._settle(job, event.at, Charge.FAILED, gone_by)
+            if job.running:  # its program goes on
+                self._extend_in_time(job)
+                continue
+            outlived = event.programs_outlive and job.spec.program is not None
+            charge = Charge.EPOCH if job.pods else Charge.FAILED
+            self._settle(job, event.at, charge, float("inf") if outlived else gone_by)
             if job.ending:
                 self._set_status(job, event.at, *job.ending)
             else:
@@ -251,7 +256,9 @@ class Reducer:
         elif job.phase is Phase.DEPLOYING:
             left = [pod for pod, held in job.pods.items() if not held.releasing]
             may_pass = REASON_INFO[event.reason].retry in (Retry.BOUNDED, Retry.LATER)
-            if may_pass and self._required_are_in(job, left):
+            if not left and REASON_INFO[event.reason].retry is Retry.FREE:
+                self._fill(job, event.at)
+            elif may_pass and self._required_are_in(job, left):
                 self._start_degraded(job, event.at, left, f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
@@ -309,6 +316,8 @@ class Reducer:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
             self._failed(job, event.at, event.reason, event.message, ran=True)
+            if not job.pods:  # they were lost with it: none is to be released
+                self._capacity_changed()
 
     def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
         assert job is not None
@@ -666,7 +675,7 @@ class Reducer:
         money_may_come = order is not None and (not order.budget_bound or job.account_money is not None)
         if job.spec.program is not None and order is not None and money_may_come:
             due = order.at + order.deadline - job.spec.grace_period - forecast.EXTEND_SECONDS
-            self._set_timer(job, max(self._at, due), due)
+            self._set_timer(job, self._at, max(self._at, due))
 
     def _extend(self, job: Job, at: float) -> None:
         """Reserve the next slice of a program's time, as far as the money goes."""

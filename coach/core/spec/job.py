@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.metric_source import EPOCH
+from coach.core.spec.optimizer import Clip, Optimizer, Schedule
 from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
     Budget,
@@ -32,7 +33,6 @@ from coach.core.spec.resources import (
 )
 from coach.core.spec.training import (
     Checkpoint,
-    Clip,
     Data,
     DataFormat,
     EpochSize,
@@ -44,8 +44,6 @@ from coach.core.spec.training import (
     MiniEpoch,
     Mode,
     Model,
-    Optimizer,
-    Schedule,
     Target,
 )
 from coach.core.spec.types import (
@@ -145,7 +143,7 @@ class JobSpec(SpecModel):
     image: Image | None = Field(
         default=None,
         description="Container image of the functions, on Kubernetes. "
-        "Without it, the one the platform was set up with.",
+        "Without it, the one the platform was set up with. A program on a cluster runs in an image of its own.",
         examples=["registry.example.com/coach-functions:0.1.0"],
     )
     time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
@@ -380,12 +378,33 @@ class JobSpec(SpecModel):
         if self.resources.scheduler is not None:
             at = ("resources", "scheduler")
             yield CrossFieldError(at, "programs have no scheduler", "leave it out", because)
+        yield from self._image_conflicts()
         if self.workers.min != self.workers.max and not self.program.resumes:
             problem = "a change of workers starts the program again"
             right = (
                 f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
             )
             yield CrossFieldError(("workers", "min"), problem, right, (("program", "resumes"),))
+
+    def _image_conflicts(self) -> Iterator[CrossFieldError]:
+        """A program with an image runs on a cluster, and sees the image's files and its volumes alone."""
+        program, because = self.program, (("image",),)
+        assert program is not None
+        if self.image is None:
+            for key in ("secrets", "volumes"):
+                if getattr(program, key):
+                    right = (
+                        "an image, for a cluster; on this machine a program has your environment and files"
+                    )
+                    yield CrossFieldError(("program", key), "only with an image", right, because)
+            return
+        if program.directory is not None and not program.directory.startswith("/"):
+            right = "a folder of the image, such as /workspace"
+            yield CrossFieldError(("program", "directory"), "not a whole path", right, because)
+        folder = self.checkpoint.uri
+        if folder is not None and not any(_is_inside(folder, path) for path in program.volumes):
+            right = "a folder of one of program.volumes, such as /data/checkpoints; or leave it out"
+            yield CrossFieldError(("checkpoint", "uri"), "on no volume of the program", right, because)
 
     def _target_conflicts(self) -> list[CrossFieldError]:
         if self.target is not None:
@@ -452,6 +471,11 @@ class JobSpec(SpecModel):
         return "accuracy" if self.objective is JobObjective.BEST_ACCURACY else "loss"
 
     @property
+    def has_own_metric(self) -> bool:
+        """Whether its metric is a program's, or another one of a model file than loss and accuracy."""
+        return self.program is not None or self.metric not in ("loss", "accuracy")
+
+    @property
     def goal(self) -> Goal:
         """Whether a smaller or a larger value of the metric is better."""
         if self.target is not None:
@@ -507,6 +531,10 @@ class JobSpec(SpecModel):
     def error_factors(self) -> ErrorFactors:
         """Factors on predictions; all are 1 unless the job is an experiment."""
         return self.testing.error_factors if self.testing else ErrorFactors()
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 class TrainingJob(SpecModel):

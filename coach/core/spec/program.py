@@ -6,13 +6,17 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from coach.core.spec.metric_source import MetricSource
 from coach.core.spec.types import (
     WORD_PATTERN,
+    CrossFieldError,
     Duration,
     MetricName,
+    MountPath,
+    ObjectName,
+    SecretKeyName,
     Sha256,
     SpecModel,
     StrictBool,
@@ -20,6 +24,7 @@ from coach.core.spec.types import (
     Text,
     Uri,
     VariableName,
+    conflicts,
     mistake,
 )
 
@@ -122,6 +127,13 @@ Word = Annotated[
 ]
 
 
+class SecretKey(SpecModel):
+    """A value that a cluster keeps: one key of a Secret."""
+
+    secret: ObjectName = Field(description="Name of the Secret, in the job's namespace.", examples=["hub"])
+    key: SecretKeyName = Field(description="Its key.", examples=["token"])
+
+
 class Program(SpecModel):
     """A command that trains: a script in any language, with a loop of its own."""
 
@@ -131,14 +143,28 @@ class Program(SpecModel):
     )
     directory: Uri | None = Field(
         default=None,
-        description="Folder that the command runs in, relative to the job file; without it, the job file's own.",
+        description="Folder that the command runs in, relative to the job file; without it, the job file's own. Of a "
+        "job with an `image`, a folder of the image; without it, the image's own.",
         examples=["../programs/mnist"],
     )
     env: dict[VariableName, Word] = Field(
         default={},
         max_length=200,
-        description="Environment variables that the command gets in addition to those that Coach itself has.",
+        description="Environment variables that the command gets in addition to those that Coach itself has, or, of a "
+        "job with an `image`, the image has.",
         examples=[{"OMP_NUM_THREADS": "1"}],
+    )
+    secrets: dict[VariableName, SecretKey] = Field(
+        default={},
+        max_length=100,
+        description="Only on a cluster: environment variables whose values are in Secrets. Coach never reads them.",
+        examples=[{"HF_TOKEN": {"secret": "hub", "key": "token"}}],
+    )
+    volumes: dict[MountPath, ObjectName] = Field(
+        default={},
+        max_length=20,
+        description="Only on a cluster: PersistentVolumeClaims by the folders at which the command sees them.",
+        examples=[{"/data": "imagenet"}],
     )
     metrics: dict[MetricName, Metric] = Field(
         default={},
@@ -181,6 +207,14 @@ class Program(SpecModel):
         description="SHA-256 of the files that the command names, such as `train.py`; filled in where they are on this "
         "machine, so that a run records its program.",
     )
+
+    @model_validator(mode="after")
+    def _says_no_variable_twice(self) -> Program:
+        twice = sorted(self.env.keys() & self.secrets.keys())
+        if twice:
+            at, right = ("secrets", twice[0]), "in env or in secrets"
+            raise conflicts(CrossFieldError(at, "said twice", right, (("env", twice[0]),)))
+        return self
 
     def sources(self) -> tuple[MetricSource, ...]:
         """Where its metrics come from, as far as the job file says it."""

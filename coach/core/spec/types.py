@@ -48,6 +48,8 @@ METRIC_PATTERN = r"^[A-Za-z][A-Za-z0-9_.@/-]{0,63}$"
 PARAMETER_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]{0,79}$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
 WORD_PATTERN = r"^[^\x00]*$"
+_KEY_PATTERN = r"^[-._a-zA-Z0-9]{1,253}$"
+MOUNT_PATTERN = r"^/[^\x00-\x1f\x7f:]{1,254}$"
 SIBLING_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*\.py$"
 URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
@@ -63,7 +65,9 @@ IN_WORDS = {
     _PYTHON_NAME_PATTERN: "the name of a function or class in the model file",
     _SCHEDULE_PATTERN: "the name of a class in torch.optim.lr_scheduler",
     _IMAGE_PATTERN: "the name of a container image",
-    _CONFIG_MAP_PATTERN: "the name of a ConfigMap: a DNS name in lower case",
+    _CONFIG_MAP_PATTERN: "the name of an object of the cluster: a DNS name in lower case",
+    _KEY_PATTERN: "a key of a Secret: letters, digits and -._",
+    MOUNT_PATTERN: "a folder by its whole path, such as /data",
     _CURRENCY_PATTERN: "three capital letters",
     METRIC_PATTERN: "a metric's name: a letter, then at most 63 letters, digits and _.@/-",
     PARAMETER_PATTERN: "the name of a function's parameter",
@@ -199,9 +203,11 @@ Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]
 Currency = Annotated[Text, StringConstraints(pattern=_CURRENCY_PATTERN)]
 Identifier = Annotated[Text, StringConstraints(pattern=_IDENTIFIER_PATTERN)]
 JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
-ConfigMapName = Annotated[Text, StringConstraints(pattern=_CONFIG_MAP_PATTERN)]
+ObjectName = Annotated[Text, StringConstraints(pattern=_CONFIG_MAP_PATTERN)]
+SecretKeyName = Annotated[Text, StringConstraints(pattern=_KEY_PATTERN)]
+MountPath = Annotated[Text, StringConstraints(pattern=MOUNT_PATTERN)]
 Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
-MetricName = Annotated[Text, StringConstraints(pattern=METRIC_PATTERN)]
+MetricName = Annotated[Text, StringConstraints(max_length=64, pattern=METRIC_PATTERN)]
 VariableName = Annotated[Text, StringConstraints(pattern=VARIABLE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}

@@ -73,8 +73,16 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
 
 def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
     """The Gang of a job: how many of its pods start together or not at all, and how many more it can use."""
-    required = {Role.SCHEDULER: 1, Role.SERVER: size.required.servers, Role.WORKER: size.required.workers}
-    desired = {Role.SCHEDULER: 1, Role.SERVER: size.desired.servers, Role.WORKER: size.desired.workers}
+    required = {
+        Role.SCHEDULER: size.schedulers,
+        Role.SERVER: size.required.servers,
+        Role.WORKER: size.required.workers,
+    }
+    desired = {
+        Role.SCHEDULER: size.schedulers,
+        Role.SERVER: size.desired.servers,
+        Role.WORKER: size.desired.workers,
+    }
     return {
         "apiVersion": "coach.dev/v1alpha1",
         "kind": "Gang",
@@ -171,6 +179,8 @@ def labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
 def volumes(job: TrainingJob, settings: Settings) -> list[Object]:
     """The volumes of a function's pod: a place for files of its own, its model, and Coach's volume."""
     found: list[Object] = [{"name": "tmp", "emptyDir": {}}]
+    if _reads_ahead(job):
+        found.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if shipped_model(job):
         found.append({"name": "model", "configMap": {"name": f"{job.name}-model"}})
     if settings.volume_claim:
@@ -178,9 +188,16 @@ def volumes(job: TrainingJob, settings: Settings) -> list[Object]:
     return found
 
 
+def _reads_ahead(job: TrainingJob) -> bool:
+    """Whether processes that read ahead give batches to a worker, in shared memory: a container has 64 MB of it."""
+    return job.spec.data is not None and job.spec.data.readers > 0
+
+
 def mounts(job: TrainingJob, settings: Settings) -> list[Object]:
     """Where a function finds its volumes."""
     found: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
+    if _reads_ahead(job):
+        found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - the pod's own
     if path := shipped_model(job):
         found += [
             {"name": "model", "mountPath": str(place), "subPath": key, "readOnly": True}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ from coach.platforms.base import (
     Progress,
 )
 from coach.platforms.gang_client import GangClient
-from coach.platforms.kubernetes import manifests
+from coach.platforms.kubernetes import manifests, program_manifests
 from coach.platforms.kubernetes.pod_logs import PodLogs
+from coach.platforms.kubernetes.program_pods import Cluster as Programs_of
+from coach.platforms.kubernetes.programs import Programs
 from coach.platforms.kubernetes.settings import Settings, chart_settings
 from coach.platforms.kubernetes_api import nodes, pods
 from coach.platforms.kubernetes_api.client import (
@@ -50,7 +52,7 @@ from coach.platforms.kubernetes_api.client import (
 )
 from coach.platforms.kubernetes_api.proxy import PodProxy
 from coach.platforms.kubernetes_api.refusals import meaning, never_holds
-from coach.platforms.kubernetes_api.watch import Collection
+from coach.platforms.kubernetes_api.watch import Collection as Objects
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class KubernetesPlatform:
     #: On the volume that all pods see.
     checkpoints: str | None = f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
     linger_seconds = manifests.IDLE_SECONDS + manifests.GRACE_SECONDS
+    programs_outlive = True
 
     def __init__(
         self,
@@ -93,6 +96,10 @@ class KubernetesPlatform:
         #: Pods that the cluster took away, with its words, until they are made again.
         self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
+        #: Pods with programs that an earlier handler left, and that go on.
+        self._kept: set[PodId] = set()
+        #: Jobs whose programs go on after this handler.
+        self._left: Collection[str] = ()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Whether changes of pods that are not ours are being collected.
         self._collecting = False
@@ -121,17 +128,20 @@ class KubernetesPlatform:
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
-            self._pods = Collection(self._api, self._pods_path, ours)
+            self._pods = Objects(self._api, self._pods_path, ours)
             self._pods.listeners.append(self._pod_changed)
-            self._gangs = Collection(self._api, self._gangs_path, ours)
-            self._nodes = Collection(self._api, f"{CORE}/nodes")
-            self._followed: list[Collection] = [self._pods, self._gangs, self._nodes]
+            self._gangs = Objects(self._api, self._gangs_path, ours)
+            self._nodes = Objects(self._api, f"{CORE}/nodes")
+            self._followed: list[Objects] = [self._pods, self._gangs, self._nodes]
             self._others = await self._other_pods()
             self._followed.append(self._others)
             self._followed += self._more_to_follow(ours)
             for collection in self._followed:
                 undo.push_async_callback(collection.close)
                 await collection.open()
+            tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose)
+            self._programs = Programs(tools, self._settings, self._folder)
+            await self._take_over()
             await self._sweep()
             self._logs = PodLogs(self._api, self._folder)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
@@ -150,7 +160,9 @@ class KubernetesPlatform:
         return self._cluster
 
     async def close(self) -> None:
-        """Delete every pod of this handler, and its gangs."""
+        """Delete every pod of this handler, and its gangs, but what was left for the next one."""
+        self._kept = {pod for pod in self._objects if pod.job in self._left}
+        await self._programs.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -160,27 +172,38 @@ class KubernetesPlatform:
         await self._http.aclose()
         await self._api.close()
 
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Let the programs of these jobs go on; their leases end them if no handler comes."""
+        self._left = frozenset(jobs)
+        return self._left
+
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
-        """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
-        if spec.spec.program is not None:
-            raise PodError(
-                Reason.POD_REFUSED, "programs run on one machine so far: coach run --platform local"
-            )
-        if not manifests.image(spec, self._settings):
-            raise PodError(Reason.POD_REFUSED, manifests.NO_IMAGE)
+        """Write the job's Gang, and what its pods share, before they are made."""
+        if why := self._refusal(spec):
+            raise PodError(Reason.POD_REFUSED, why)
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(spec, path, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
+            if spec.spec.program is not None:
+                there = any(pod.job == size.job for pod in self._objects)
+                await self._programs.gang(size, spec, manifests.owner(applied), there=there)
         except UserError as error:
             raise PodError(Reason.POD_REFUSED, str(error)) from error
         except ApiError as error:
             raise _refusal(f"the gang of {size.job}", error, spec) from error
 
+    def _refusal(self, spec: TrainingJob) -> str:
+        """Why the job's pods cannot be made as it describes them; empty where they can."""
+        if spec.spec.program is not None:
+            return program_manifests.refusal(spec, self._settings)
+        return "" if manifests.image(spec, self._settings) else manifests.NO_IMAGE
+
     async def forget(self, job: str) -> None:
-        """The job holds nothing and wants nothing: its Gang goes."""
+        """The job holds nothing and wants nothing: its Gang goes, and what its pods shared."""
+        await self._programs.forget(job)
         await self._deleted(f"{self._gangs_path}/{job}")
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
@@ -201,12 +224,14 @@ class KubernetesPlatform:
         finally:
             self._said.pop(pod.id, None)
         found = self._object(pod.id)
-        failed = pods.failure(found) if found else self._why_none(pod.id)
+        failed = self._failure(pod.id, found) if found else self._why_none(pod.id)
         if found is None or failed:
             await self._end(pod.id)
             reason, words = failed or (Reason.FUNCTION_LOST, "it has gone")
             raise PodError(reason, f"{name}: {words}")
         self._ready[pod.id] = found["metadata"]["name"]
+        if spec.spec.program is not None:
+            return Deployed(found["metadata"]["uid"], pods.node(found))
         self._logs.follow(pod.id, self._ready[pod.id])
         return Deployed(f"{pods.address(found)}:{manifests.FUNCTION_PORT}", pods.node(found))
 
@@ -214,12 +239,15 @@ class KubernetesPlatform:
         """End the pods; returns when the API server has them no more."""
         for pod in released:
             self._ready.pop(pod, None)
+        await asyncio.gather(*(self._programs.release(job) for job in {pod.job for pod in released}))
         await asyncio.gather(*(self._end(pod) for pod in released))
 
     async def run_epoch(
         self, order: EpochOrder, progress: Callable[[Progress], None]
     ) -> tuple[EpochReport, int]:
-        """See `coach.platforms.gang_client`."""
+        """See `coach.platforms.gang_client`, and of programs `coach.platforms.kubernetes.programs`."""
+        if order.spec.spec.program is not None:
+            return await self._programs.run_epoch(order), 0
         client = GangClient(self._http, order, self._now)
         self._epochs[order.action.token] = client
         try:
@@ -251,12 +279,14 @@ class KubernetesPlatform:
         return "draining" in self._gangs.objects.get(job, {}).get("status", {})
 
     async def extend_epoch(self, token: str, due: float) -> None:
-        """Epochs of functions have the deadline that they began with."""
+        """Let the program of a running epoch go on until `due`."""
+        self._programs.extend_epoch(token, due)
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
         if token in self._epochs:
             self._epochs[token].stop(reason)
+        await self._programs.stop_epoch(token, reason)
 
     # -- what happens to pods and nodes -------------------------------------------------------------------
 
@@ -265,12 +295,19 @@ class KubernetesPlatform:
         found = self._object(pod)
         if found is None:
             return self._why_none(pod) is not None
-        if pods.failure(found):
+        if self._failure(pod, found):
             return True
         if pods.node(found) and placed:
             return True
         self._say(pod, found)
+        if pod.job in self._programs and pods.terminated(found) is not None:
+            return True  # how it ended, its first epoch says
         return pods.ready(found) and bool(pods.address(found))
+
+    def _failure(self, pod: PodId, found: Object) -> tuple[Reason, str] | None:
+        """Why a pod will not be of use; a program may have run to its end."""
+        ended = pod.job in self._programs and pods.terminated(found) is not None
+        return None if ended else pods.failure(found)
 
     def _say(self, pod: PodId, found: Object) -> None:
         """Report what a pod waits for, where that is news."""
@@ -287,14 +324,14 @@ class KubernetesPlatform:
     def _pod_changed(self, name: str, found: Object | None) -> None:
         self._remember(name, found)
         lost = next((pod for pod, ready in self._ready.items() if ready == name), None)
-        if lost is None:
+        if lost is None or self._programs.followed(lost.job):
             return
         if found and pods.ending(found) and (words := pods.disrupted(found)):
             self._disrupted[lost] = f"{name}: {words}"
             self._lose(lost, Reason.DISRUPTED, f"{name}: {words}")
         elif found is None or pods.ending(found):
             self._lose(lost, Reason.FUNCTION_LOST, f"{name} was deleted, not by Coach")
-        elif failed := pods.failure(found):
+        elif failed := self._failure(lost, found):
             self._lose(lost, failed[0], f"{name}: {failed[1]}")
 
     def _remember(self, name: str, found: Object | None) -> None:
@@ -317,8 +354,11 @@ class KubernetesPlatform:
         for pod in list(self._ready):
             found = self._object(pod)
             if found is None or pods.node(found) in gone or pods.node(found) not in self._nodes.objects:
-                where = pods.node(found) if found else "its node"
-                self._lose(pod, Reason.FUNCTION_LOST, f"{pod.name}: node {where} does not report any more")
+                words = f"{pod.name}: node {pods.node(found) if found else ''} does not report any more"
+                if self._programs.followed(pod.job):
+                    self._programs.lost(pod, words)
+                else:
+                    self._lose(pod, Reason.FUNCTION_LOST, words)
 
     def _nodes_now(self) -> Cluster:
         found = sorted(self._nodes.objects.items())
@@ -349,7 +389,7 @@ class KubernetesPlatform:
         self._collecting = False
         self._nodes_changed()
 
-    async def _other_pods(self) -> Collection:
+    async def _other_pods(self) -> Objects:
         """The pods that are not ours: of all namespaces, or, where these may not be read, of our own."""
         others = f"{manifests.HANDLER}!={self._settings.handler}"
         path = f"{CORE}/pods"
@@ -359,7 +399,7 @@ class KubernetesPlatform:
             if error.status != 403:
                 raise
             path = self._pods_path
-        return Collection(self._api, path, others, HOLDING, pods.footprint)
+        return Objects(self._api, path, others, HOLDING, pods.footprint)
 
     def _pod_at(self, address: str) -> str:
         """The name of the pod that has an IP address."""
@@ -384,7 +424,9 @@ class KubernetesPlatform:
         """Let every function know that its handler is there; those that train are asked all the time."""
         while True:
             await asyncio.sleep(manifests.IDLE_SECONDS / 4)
-            asked = [found for pod in self._ready if (found := self._object(pod))]
+            self._programs.keep_waiting({pod.job for pod in self._objects})
+            functions = [pod for pod in self._ready if pod.job not in self._programs]
+            asked = [found for pod in functions if (found := self._object(pod))]
             await asyncio.gather(*(self._greet(pods.address(found)) for found in asked))
 
     async def _greet(self, address: str) -> None:
@@ -393,12 +435,15 @@ class KubernetesPlatform:
 
     # -- how pods are made and ended ------------------------------------------------------------------------
 
-    def _more_to_follow(self, ours: str) -> Sequence[Collection]:
+    def _more_to_follow(self, ours: str) -> Sequence[Objects]:
         """Collections of what pods are made from, chosen by the selector `ours`."""
         return ()
 
     async def _start(self, pod: Pod, spec: TrainingJob) -> None:
         """Have the pod made. Raises PodError."""
+        if spec.spec.program is not None:
+            await self._create(pod.id, self._programs.pod(pod, spec), spec)
+            return
         owners = await self._owner(self._gangs_path, pod.id.job)
         await self._create(pod.id, manifests.pod(pod, spec, self._settings, owners), spec)
 
@@ -460,12 +505,14 @@ class KubernetesPlatform:
         """Delete a pod; returns when it is gone."""
         if not force:
             await self._deleted(f"{self._pods_path}/{name}")
+            grace = self._pods.objects.get(name, {}).get("spec", {}).get("terminationGracePeriodSeconds", 0)
+            patience = FORCE_SECONDS + (grace if grace > manifests.GRACE_SECONDS else 0)
             try:
-                async with asyncio.timeout(FORCE_SECONDS):
+                async with asyncio.timeout(patience):
                     await self._pods.until(lambda: name not in self._pods.objects)
                     return
             except TimeoutError:
-                log.warning("%s did not end in %.0f s; deleting it by force", name, FORCE_SECONDS)
+                log.warning("%s did not end in %.0f s; deleting it by force", name, patience)
         await self._deleted(f"{self._pods_path}/{name}", gracePeriodSeconds=0)
         await self._pods.until(lambda: name not in self._pods.objects)
 
@@ -475,14 +522,31 @@ class KubernetesPlatform:
     async def _deleted(self, path: str, **query: int) -> None:
         await until_answered(lambda: self._api.delete(path, **query))
 
+    async def _take_over(self) -> None:
+        """Keep the pods of programs that an earlier handler left and that go on."""
+        jobs = await self._programs.left()
+        found = {
+            pod: one["metadata"]["uid"]
+            for pod in self._objects
+            if pod.job in jobs and (one := self._object(pod)) and not pods.ending(one)
+        }
+        self._kept = set(self._events.takes_over(found)) if found else set()
+        self._ready |= {pod: pod.name for pod in self._kept}
+
     async def _sweep(self) -> None:
-        """Delete all pods and gangs of this handler."""
+        """Delete all pods and gangs of this handler but those that are kept."""
         ours = f"{manifests.HANDLER}={self._settings.handler}"
         gangs = (await self._api.get(self._gangs_path, labelSelector=ours))["items"]
-        paths = [f"{self._gangs_path}/{gang['metadata']['name']}" for gang in gangs]
+        kept = {pod.job for pod in self._kept}
+        names = [name for gang in gangs if (name := gang["metadata"]["name"]) not in kept]
         await asyncio.gather(
-            *(self._api.delete(path) for path in paths),
-            *(self._delete(name, force=True) for name in self._pods.objects),
+            *(self._programs.forget(name) for name in names),
+            *(self._api.delete(f"{self._gangs_path}/{name}") for name in names),
+            *(
+                self._delete(name, force=True)
+                for name in self._pods.objects
+                if self._by_name.get(name) not in self._kept
+            ),
         )
 
 

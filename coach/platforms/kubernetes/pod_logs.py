@@ -1,22 +1,26 @@
-"""The logs of pods, kept where `coach logs` looks for them: a pod's own log goes with the pod."""
+"""The logs of pods: each line once, and kept where `coach logs` looks for them: a pod's own log goes with the pod."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from coach.core.cluster import PodId
 from coach.core.errors import TemporaryError
 from coach.platforms.kubernetes_api.client import CORE, Api, ApiError
-from coach.platforms.local.host.logs import FunctionLog
+from coach.platforms.local.function_log import FunctionLog
 
 #: Seconds before a log whose connection broke is read on.
 RETRY_SECONDS = 1.0
+#: Bytes of a line; the rest of a longer one is left out.
+LONGEST_LINE = 1 << 16
 
 
 class PodLogs:
-    """Follows the logs of pods from when they are ready until they end. `folder` gives a job's folder for logs."""
+    """Follows the logs of functions from when they are ready until they end. `folder` gives a job's folder for logs."""
 
     def __init__(self, api: Api, folder: Callable[[str], Path]) -> None:
         self._api = api
@@ -38,23 +42,79 @@ class PodLogs:
 
     async def _follow(self, pod: PodId, name: str) -> None:
         log = FunctionLog(self._folder(pod.job) / f"{pod.name}.log", pod.name)
-        try:
-            await self._copy(name, log)
-        finally:
-            log.close()
+        with contextlib.closing(log):
+            async for _, line in lines(self._api, name):
+                log.write_line(line + "\n")
 
-    async def _copy(self, name: str, log: FunctionLog) -> None:
-        path = f"{CORE}/namespaces/{self._api.namespace}/pods/{name}/log"
-        since: dict[str, int] = {}
-        while True:
-            try:
-                async for line in self._api.text(path, follow="true", **since):
-                    log.write_line(line.decode(errors="replace"))
+
+async def lines(
+    api: Api, name: str, ended: asyncio.Event | None = None, after: int = 0
+) -> AsyncIterator[tuple[int, str]]:
+    """The lines of a pod's log with their times, nanoseconds since 1970: each once, also where the connection breaks.
+
+    `ended` is set when the pod prints nothing more; without it, the log ends where the API server ends it. Lines up to
+    the time `after` are left out.
+    """
+    path = f"{CORE}/namespaces/{api.namespace}/pods/{name}/log"
+    #: The time of the last line, and how many lines had it.
+    last, same = after, 1 << 62
+    while True:
+        whole = ended is None or ended.is_set()  # then this answer has the end
+        since = {"sinceTime": _rfc3339(last)} if last else {}
+        left, again = same, bool(last)  # its first lines have been read before
+        try:
+            async for time, line in _timed(api.text(path, follow="true", timestamps="true", **since)):
+                if again and time == last and left:
+                    left -= 1
+                elif not again or time >= last:
+                    again, same, last = False, (same + 1 if time == last else 1), time
+                    yield time, line
+            if whole:
                 return
-            except ApiError as error:
-                if error.status in (400, 403, 404):  # the pod has gone, or this handler may not read logs
-                    return
-            except TemporaryError:
-                pass  # the API server restarts
+        except ApiError as error:
+            if error.status in (400, 403, 404):  # the pod has gone, or this handler may not read logs
+                return
+        except TemporaryError:
+            pass  # the API server restarts, or the node does not answer
+        if ended is None:
             await asyncio.sleep(RETRY_SECONDS)
-            since = {"sinceSeconds": round(RETRY_SECONDS) + 1}
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), RETRY_SECONDS)
+
+
+async def _timed(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, str]]:
+    """The whole lines of a log with timestamps; one that a broken connection cut comes again."""
+    rest, cut = b"", False
+    async with contextlib.aclosing(pieces):  # type: ignore[type-var]
+        async for piece in pieces:
+            *found, rest = (rest + piece).split(b"\n")
+            for line in found:
+                if not cut and (one := _stamped(line)) is not None:
+                    yield one
+                cut = False
+            if len(rest) > LONGEST_LINE:
+                if not cut and (one := _stamped(rest)) is not None:
+                    yield one
+                rest, cut = b"", True
+
+
+def _stamped(line: bytes) -> tuple[int, str] | None:
+    stamp, _, text = line.decode(errors="replace").partition(" ")
+    try:
+        return nanoseconds(stamp), text.rstrip("\r")
+    except ValueError:
+        return None  # the API server's own words, such as that a log file has been rotated away
+
+
+def nanoseconds(stamp: str) -> int:
+    """A time such as 2026-11-27T06:32:09.123456789Z, since 1970. Raises ValueError."""
+    head, dot, tail = stamp.partition(".")
+    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))] if dot else ""
+    zone = tail[len(digits) :] if dot else ""
+    seconds = int(datetime.fromisoformat(head + zone).astimezone(UTC).timestamp())
+    return seconds * 10**9 + int(digits.ljust(9, "0")[:9])
+
+
+def _rfc3339(time: int) -> str:
+    return datetime.fromtimestamp(time // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -204,15 +204,15 @@ class Api:
                 _break_off(response)
 
     async def text(self, path: str, **query: Any) -> AsyncIterator[bytes]:
-        """The lines of what is no JSON, such as a pod's log, as they come. Raises ApiError."""
+        """What is no JSON, such as a pod's log, in pieces as they come. Raises ApiError, TemporaryError."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
         async with _Asking(self.server):
             response = await self._send("GET", path, query, None, "application/json", timeout)
             try:
                 if response.status >= 400:
                     raise self._error(response.status, await response.text())
-                async for line in response.content:
-                    yield line
+                async for piece in response.content.iter_any():
+                    yield piece
             finally:
                 _break_off(response)
 

@@ -94,6 +94,22 @@ def address(pod: Object) -> str:
     return str(pod.get("status", {}).get("podIP") or "")
 
 
+def terminated(pod: Object) -> Object | None:
+    """How its first container ended; None while it runs, or where none of it ever ran."""
+    for container in pod.get("status", {}).get("containerStatuses") or ():
+        found: Object | None = container.get("state", {}).get("terminated")
+        return found
+    return None
+
+
+def started_at(pod: Object) -> str:
+    """When its first container started, as Kubernetes writes it; empty before that."""
+    for container in pod.get("status", {}).get("containerStatuses") or ():
+        state = container.get("state", {})
+        return str((state.get("running") or state.get("terminated") or {}).get("startedAt") or "")
+    return ""
+
+
 def ending(pod: Object) -> bool:
     """Whether it is being deleted."""
     return "deletionTimestamp" in pod["metadata"]

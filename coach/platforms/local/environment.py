@@ -11,7 +11,6 @@ from pathlib import Path
 from coach.core.errors import PermanentError
 from coach.core.spec.training import Framework
 from coach.platforms.local import install_runtime, pytorch_runtime
-from coach.platforms.local.host.idle_wrapper import PACKAGES_VARIABLE
 
 #: Seconds for the first import of a framework (some two, alone on the machine). One that fails says so at once, so this
 #: is for machines with twenty others at work on each core.
@@ -34,15 +33,11 @@ class NotPreparedError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """The folder that has scheduler/, server/, worker/ and training/, and the Python that runs them for a framework.
-
-    `packages` are folders of Python packages that this Python needs in addition to its own.
-    """
+    """The folder that has scheduler/, server/, worker/ and training/, and the Python that runs them for a framework."""
 
     folder: Path
     python: Path
     framework: Framework = Framework.MXNET
-    packages: tuple[Path, ...] = ()
 
     @classmethod
     def find(cls, framework: Framework = Framework.MXNET) -> Functions:
@@ -52,8 +47,7 @@ class Functions:
         """
         folder = cls.folder_only()
         if framework is Framework.PYTORCH:
-            python, packages = pytorch_runtime.find()
-            return cls(folder, python, framework, (packages,))
+            return cls(folder, pytorch_runtime.torch().python, framework)
         chosen = os.environ.get("COACH_FUNCTIONS_PYTHON")
         python = Path(chosen) if chosen else _CHECKOUT / ".venv-functions/bin/python"
         if not chosen and _BUNDLED.is_dir():
@@ -66,16 +60,18 @@ class Functions:
         if not python.exists():
             raise PermanentError(
                 f"no Python for the functions at {python}: run `make setup` in a checkout of Coach, "
-                "or set COACH_FUNCTIONS_PYTHON to a Python that has mxnet and nuclio-sdk"
+                "or set COACH_FUNCTIONS_PYTHON to a Python that has mxnet"
             )
         return cls(folder, python)
 
     @classmethod
     def ready(cls, say: Callable[[str], None], framework: Framework = Framework.MXNET) -> Functions:
         """As `find`; what is made on first use is made, and `say` gets a line about it."""
-        if framework is Framework.PYTORCH:
-            pytorch_runtime.prepare(say)
-        elif _BUNDLED.is_dir() and not os.environ.get("COACH_FUNCTIONS_PYTHON"):
+        if (
+            framework is Framework.MXNET
+            and _BUNDLED.is_dir()
+            and not os.environ.get("COACH_FUNCTIONS_PYTHON")
+        ):
             install_runtime.prepare(_REQUIREMENTS, say)
         return cls.find(framework)
 
@@ -99,11 +95,6 @@ class Functions:
         )
 
     @property
-    def python_path(self) -> tuple[Path, ...]:
-        """Folders that their Python imports from."""
-        return (self.folder, *self.packages)
-
-    @property
     def env(self) -> dict[str, str]:
         """Environment of every function process. Data sets are parsed once for all, into COACH_CACHE."""
         return {
@@ -111,7 +102,6 @@ class Functions:
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "COACH_DATA_CACHE": str(install_runtime.cache_folder() / "data"),
-            PACKAGES_VARIABLE: os.pathsep.join(map(str, self.packages)),
         }
 
     async def start_template(self, socket: Path) -> Template:
@@ -128,11 +118,10 @@ class Functions:
             *keeper,
             str(self.python),
             "-m",
-            "training.zygote",
-            "--listen",
+            "training.serving.template",
             str(socket),
             cwd=self.folder,
-            env={**os.environ, **self.env, "PYTHONPATH": os.pathsep.join(map(str, self.python_path))},
+            env={**os.environ, **self.env, "PYTHONPATH": str(self.folder)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

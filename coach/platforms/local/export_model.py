@@ -16,11 +16,10 @@ from coach.platforms.local.environment import Functions
 def export_mxnet(functions: Functions, job: TrainingJob, weights: str, file: Path) -> list[str]:
     """Write `file` (.params) and, of a HybridBlock, its symbol; the names of all. Raises UserError."""
     fields = training_fields(job.spec) | {"weights_in": weights, "file": str(file.absolute()), "threads": 1}
-    path = os.pathsep.join(map(str, functions.python_path))
     ended = subprocess.run(
         [str(functions.python), "-m", "training.mxnet.export"],
         cwd=functions.folder,
-        env={**os.environ, **functions.env, "PYTHONPATH": path},
+        env={**os.environ, **functions.env, "PYTHONPATH": str(functions.folder)},
         input=json.dumps(fields),
         capture_output=True,
         text=True,

@@ -22,7 +22,7 @@ from coach.core.errors import PermanentError
 VERSION = "3.11"
 
 #: What the functions need of the machine and of the list.
-_CHECK = "import ctypes; ctypes.CDLL('libgomp.so.1'); import mxnet, nuclio_sdk"
+_CHECK = "import ctypes; ctypes.CDLL('libgomp.so.1'); import mxnet"
 
 LIBGOMP = "MXNet needs libgomp: apt install libgomp1 (Debian, Ubuntu), dnf install libgomp (Fedora)"
 
@@ -113,7 +113,7 @@ def _find_python() -> str:
         raise PermanentError(
             f"MXNet needs Python {VERSION}, this is {sys.version.split()[0]}, and no python{VERSION} is on the PATH: "
             f"install python{VERSION} with its venv, or uv, which brings one; or set COACH_FUNCTIONS_PYTHON to a "
-            "Python that has mxnet and nuclio-sdk"
+            "Python that has mxnet"
         )
     return found
 
@@ -150,6 +150,6 @@ def _what_is_wrong(lines: Sequence[str]) -> str:
     if any(words in lower for words in _UNREACHABLE):
         return (
             f"{said}; the first use needs the package index that Coach was installed from: try again with a network, "
-            "or set COACH_FUNCTIONS_PYTHON to a Python that has mxnet and nuclio-sdk"
+            "or set COACH_FUNCTIONS_PYTHON to a Python that has mxnet"
         )
-    return f"{said}; or set COACH_FUNCTIONS_PYTHON to a Python that has mxnet and nuclio-sdk"
+    return f"{said}; or set COACH_FUNCTIONS_PYTHON to a Python that has mxnet"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import httpx
 
 from coach.core.cluster import Node, Pod, PodId
-from coach.core.errors import PermanentError
-from coach.core.jobs.epoch import EpochKind, EpochReport
+from coach.core.errors import CoachError, PermanentError
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
@@ -30,7 +30,7 @@ from coach.platforms.base import (
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.host.command import HostProcess
+from coach.platforms.local.function_process import FunctionProcess
 from coach.platforms.local.network import Bandwidth, Network
 from coach.platforms.local.programs import Programs
 from coach.platforms.local.runtime import Runtime
@@ -39,21 +39,18 @@ from coach.platforms.local.temp_dir import Scratch
 PORT = 8080
 #: Seconds a function may take until it answers.
 READY_SECONDS = 50.0
-#: Hosts started before they are needed: those of the first group, and of the changes while the speed is probed.
-SPARES = 6
-#: Spares started during one epoch at most: each takes some 0.2 s of a core from it.
-SPARES_AN_EPOCH = 2
 
 
 class LocalPlatform:
     """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs.
 
     `functions` are of the framework that is made ready at once, others follow when a job needs them; programs need
-    none. Up to `spares` hosts of each are kept for pods to come.
+    none.
     """
 
-    #: Hosts read the end of our pipe and end at once.
+    #: The kernel ends functions with a pipe of ours.
     linger_seconds = 0.5
+    programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
     sees_checkpoints = True
@@ -65,10 +62,7 @@ class LocalPlatform:
         logs: Callable[[str], Path],
         now: Callable[[], float],
         bandwidth: Bandwidth | None = None,
-        *,
-        spares: int = SPARES,
     ) -> None:
-        self._most_spares = spares
         self._bandwidth = bandwidth
         self._network: Network | None = None
         self._nodes = nodes
@@ -77,13 +71,10 @@ class LocalPlatform:
         self._logs = logs
         self.now = now
         self._cores = cores_of(nodes)
-        self._hosts: dict[PodId, HostProcess] = {}
+        self._processes: dict[PodId, FunctionProcess] = {}
         self._watchers: dict[PodId, asyncio.Task[None]] = {}
         self._epochs: dict[str, GangClient] = {}
         self._given_up: dict[PodId, str] = {}
-        #: Workers and servers of each running epoch, by its token.
-        self._training: dict[str, int] = {}
-        self._probing: set[str] = set()  # tokens of mini-epochs that run
         self._addresses = _addresses(nodes)
         self._programs = Programs(logs, now)
         self._program_nodes: dict[PodId, str] = {}
@@ -107,7 +98,7 @@ class LocalPlatform:
     async def close(self) -> None:
         """End every function and every program."""
         await self._programs.close()
-        await self.release(list(self._hosts))
+        await self.release(list(self._processes))
         for opening in self._runtimes.values():
             opening.cancel()  # no effect on one that is open
         for opened in await asyncio.gather(*self._runtimes.values(), return_exceptions=True):
@@ -117,6 +108,10 @@ class LocalPlatform:
         if self._network:
             await self._network.close()
         self._scratch.close()
+
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Nothing here outlives its handler."""
+        return ()
 
     @property
     def runtimes(self) -> dict[Framework, Runtime]:
@@ -139,7 +134,7 @@ class LocalPlatform:
         functions = self._functions
         if functions is None or framework is not functions.framework:
             functions = await asyncio.to_thread(Functions.ready, lambda _: None, framework)
-        runtime = Runtime(functions, self._scratch.path, self._most_spares)
+        runtime = Runtime(functions, self._scratch.path)
         await runtime.open()
         return runtime
 
@@ -150,13 +145,19 @@ class LocalPlatform:
         """Nothing is kept of a job that holds nothing."""
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
-        """Have a spare become the function's host, or start one; returns once init_context has run.
+        """Have the function forked; returns once it answers.
 
         Of a program nothing starts here, but with the order of its first epoch, which its money covers.
         """
         if spec.spec.program is not None:
             if self._network:
                 raise PodError(Reason.POD_REFUSED, "programs run without --bandwidth only")
+            if spec.spec.image is not None:
+                raise PodError(
+                    Reason.POD_REFUSED,
+                    f"image: a program on this machine runs without one ({spec.spec.image} is for a cluster); "
+                    "leave `image` out, or: coach run --platform kubernetes",
+                )
             self._program_nodes[pod.id] = pod.node
             return Deployed("", pod.node)
         logs = self._logs(pod.id.job)
@@ -166,39 +167,41 @@ class LocalPlatform:
             runtime = await self._runtime(spec.spec.framework)
         except PermanentError as error:
             raise PodError(Reason.POD_REFUSED, str(error)) from error
-        host = await runtime.launch(
-            pod.id.role.value,
-            pod.id.name,
-            address,
-            log_path=logs / f"{pod.id.name}.log",
-            cpus=self._cores.get(pod.node),
-            network=self._network.namespace(pod.node) if self._network else None,
-        )
-        self._hosts[pod.id] = host
+        function = None
         try:
-            await host.wait_ready(READY_SECONDS)
-        except Exception as error:
-            self._hosts.pop(pod.id, None)
-            host.kill()
-            await host.wait()
+            function = await runtime.launch(
+                pod.id.role.value,
+                pod.id.name,
+                address,
+                log_path=logs / f"{pod.id.name}.log",
+                cpus=self._cores.get(pod.node),
+                network=self._network.namespace(pod.node) if self._network else None,
+            )
+            self._processes[pod.id] = function
+            await function.wait_ready(READY_SECONDS)
+        except CoachError as error:
+            self._processes.pop(pod.id, None)
+            if function:
+                function.kill()
+                await function.wait()
             raise PodError(Reason.FUNCTION_LOST, f"{pod.id.name} did not start: {error}") from error
-        self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, host))
+        self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, function))
         return Deployed(address, pod.node)
 
     async def release(self, pods: Sequence[PodId]) -> None:
-        """Kill the hosts; everything in them goes with them. Programs get the time that they need to end."""
+        """Kill functions; everything in them goes with them. Programs get the time that they need to end."""
         of_programs = {pod.job for pod in pods if self._program_nodes.pop(pod, None) is not None}
         await asyncio.gather(*(self._programs.release(job) for job in of_programs))
-        hosts = []
+        ending = []
         for pod in pods:
             watcher = self._watchers.pop(pod, None)
             if watcher:
                 watcher.cancel()
-            host = self._hosts.pop(pod, None)
-            if host:
-                host.kill()
-                hosts.append(host)
-        await asyncio.gather(*(host.wait() for host in hosts))
+            function = self._processes.pop(pod, None)
+            if function:
+                function.kill()
+                ending.append(function)
+        await asyncio.gather(*(function.wait() for function in ending))
 
     async def run_epoch(
         self, order: EpochOrder, progress: Callable[[Progress], None]
@@ -208,41 +211,16 @@ class LocalPlatform:
             return await self._programs.run_epoch(order, self._cores_of), 0
         client = GangClient(self._http, order, self.now)
         self._epochs[order.action.token] = client
-        self._training[order.action.token] = len(order.action.pods) - 1
-        mini = order.action.kind is EpochKind.PROBE
-        if mini:
-            self._probing.add(order.action.token)
-        trains = False
-
-        def note(now: Progress) -> None:
-            nonlocal trains
-            progress(now)
-            if not trains and now.state == "training":
-                trains = True
-                self._refill(order.spec.spec.framework, full_epoch=not mini)
-
         why = "it did not answer"
         try:
-            return await client.run(note)
+            return await client.run(progress)
         except EpochError as error:
             why = str(error)
             raise
         finally:
             # What does not answer now will not answer the next attempt either.
             await asyncio.gather(*(self._give_up(pod, why) for pod in client.silent))
-            del self._epochs[order.action.token], self._training[order.action.token]
-            self._probing.discard(order.action.token)
-
-    def _refill(self, framework: Framework, *, full_epoch: bool) -> None:
-        """An epoch trains now: start no more spares, except a few during a `full_epoch` while a core is free.
-
-        Else spares that may never be needed would make an epoch a fifth longer, and its measured speed wrong. That
-        speed is all that a mini-epoch is for, so no spare starts during one.
-        """
-        free = sum(self._training.values()) < len(os.sched_getaffinity(0))
-        for each, runtime in self.runtimes.items():
-            wanted = full_epoch and not self._probing and free and each is framework
-            runtime.refill(SPARES_AN_EPOCH if wanted else 0)
+            del self._epochs[order.action.token]
 
     def _cores_of(self, pod: PodId) -> Sequence[int] | None:
         return self._cores.get(self._program_nodes[pod])
@@ -259,17 +237,17 @@ class LocalPlatform:
 
     async def _give_up(self, pod: PodId, why: str) -> None:
         """End a function that is of no use any more; it counts as lost when this returns."""
-        host, watcher = self._hosts.get(pod), self._watchers.get(pod)
-        if host and watcher:
+        function, watcher = self._processes.get(pod), self._watchers.get(pod)
+        if function and watcher:
             self._given_up[pod] = why
-            host.kill()
+            function.kill()
             await asyncio.wait({watcher})
 
-    async def _watch(self, pod: PodId, host: HostProcess) -> None:
-        code = await host.wait()
-        self._hosts.pop(pod, None)
+    async def _watch(self, pod: PodId, function: FunctionProcess) -> None:
+        await function.wait()
+        self._processes.pop(pod, None)
         self._watchers.pop(pod, None)
-        why = self._given_up.pop(pod, f"{pod.name} ended by itself, with exit code {code}")
+        why = self._given_up.pop(pod, f"{pod.name} ended by itself, or was killed")
         self._events.pod_lost(pod, Reason.FUNCTION_LOST, why)
 
 
@@ -277,7 +255,7 @@ def _addresses(nodes: Sequence[Node]) -> dict[str, Iterator[str]]:
     """Loopback addresses for each node's pods: a block of its own for this process, a part of it for each node.
 
     A block is 127.b.0.0/16 with b from 64 to 191; two handlers with one b would meet only where both use the same
-    pod number, and then the later function host says that its address is taken.
+    pod number, and then the later function says that its address is taken.
     """
     block = 64 + os.getpid() % 128
     share = 65_000 // len(nodes)

@@ -19,7 +19,7 @@ from coach.core.gang.kube_scheduler import Default, PodByPodPlacement
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import Deployed, GangSize
-from coach.platforms.local.host.command import HostProcess
+from coach.platforms.local.function_process import FunctionProcess
 from coach.platforms.local.platform import LocalPlatform
 
 
@@ -83,8 +83,8 @@ class PodByPodPlatform(LocalPlatform):
             if placed := self._placed.get(pod):
                 self._leave(placed)
 
-    async def _watch(self, pod: PodId, host: HostProcess) -> None:
-        await super()._watch(pod, host)
+    async def _watch(self, pod: PodId, function: FunctionProcess) -> None:
+        await super()._watch(pod, function)
         if placed := self._placed.get(pod):
             self._leave(placed)
 

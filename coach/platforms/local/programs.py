@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from coach.core.cluster import PodId
 from coach.core.jobs.actions import RunEpoch, StallTimeouts
@@ -101,7 +102,8 @@ class Worker:
                 if "works" in said:
                     self.worked = asyncio.get_running_loop().time()
                     continue
-                heard(ProgramReport(said["values"], said["epoch"]), said["seconds"])
+                seconds = said.pop("seconds")
+                heard(ProgramReport(**said), seconds)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 self._supervisor.kill()
@@ -124,7 +126,7 @@ class Run:
         self._axis = ProgramAxis(action.after_epoch, action.position > 0)
         self._epoch: float | None = None
         self._stopped: tuple[Reason, str] | None = None
-        self._workers: list[Worker] = []
+        self._workers: list[Any] = []
         self._values: dict[str, float] = {}
         self._heard = asyncio.Event()
         #: Seconds since the program's start: of its last report, and of the last that counted.
@@ -134,14 +136,18 @@ class Run:
         #: When it was started, or its last report came, on that clock.
         self._said = asyncio.get_running_loop().time()
 
-    async def start(self, orders: Sequence[Order]) -> None:
+    async def start(self, orders: Sequence[Any]) -> None:
         """Start all workers; the first one's reports count. Raises OSError."""
         try:
             for order in orders:
                 heard = self._note if order is orders[0] else _nothing
-                self._workers.append(await Worker.start(order, heard))
+                self._workers.append(await self.start_worker(order, heard))
         finally:  # those that have started can be ended
             self.over = asyncio.create_task(self._follow())
+
+    async def start_worker(self, order: Any, heard: Heard) -> Any:
+        """Start one worker. Raises OSError."""
+        return await Worker.start(order, heard)
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`; both on the handler's clock."""
@@ -355,8 +361,8 @@ class Programs:
         assert program is not None
         logs = self._logs(action.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
-        alone = spec.limits.largest.workers == 1
-        group = {} if alone else _rendezvous(action, port, sorted(action.pods).index(pod))
+        rank, alone = sorted(action.pods).index(pod), spec.limits.largest.workers == 1
+        group = {} if alone else _rendezvous(action, port, rank)
         threads = {} if alone else {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
         return Order(
             name=pod.name,
@@ -364,7 +370,8 @@ class Programs:
             directory=(program.directory or ".").removeprefix("file://"),
             env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
-            wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
+            # Only the first worker's reports count.
+            wanted=Wanted(spec.metric, program.sources() if rank == 0 else (), program.samples_per_epoch),
             seconds=max(0.0, order.due - self._now()),
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,

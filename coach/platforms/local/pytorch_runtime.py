@@ -1,27 +1,21 @@
-"""The Python that runs PyTorch functions: the user's own, which has torch. Coach installs no torch.
+"""The Python that runs PyTorch functions: the user's own, which has torch. Coach installs nothing into it.
 
-That Python gets one folder of pure Python packages from the cache (requirements/pytorch.txt, with hashes); nothing is
-installed into it.
-
-    python -m coach.platforms.local.pytorch_runtime      # finds a torch, says which, prepares the folder
+python -m coach.platforms.local.pytorch_runtime      # finds a torch, and says which
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from coach.core.errors import CoachError, PermanentError
-from coach.platforms.local import install_runtime
 
 #: The Python to use, in place of the first one that has torch.
 VARIABLE = "COACH_PYTORCH_PYTHON"
@@ -33,8 +27,6 @@ REMEDY = (
 #: Seconds for an import of torch on a busy machine.
 IMPORT_SECONDS = 120.0
 
-_BUNDLED = Path(__file__).resolve().parents[2] / "bundled"
-_CHECKOUT = Path(__file__).resolve().parents[3]
 _PROBE = """
 import json, sys
 import numpy, torch
@@ -50,17 +42,6 @@ class Torch(NamedTuple):
     torch: str
     numpy: str
     version: str
-
-
-def requirements() -> Path:
-    """The list of packages."""
-    return _BUNDLED / "pytorch.txt" if _BUNDLED.is_dir() else _CHECKOUT / "requirements/pytorch.txt"
-
-
-def packages() -> Path:
-    """The folder that is made of the list."""
-    digest = hashlib.sha256(requirements().read_bytes()).hexdigest()[:12]
-    return install_runtime.cache_folder() / f"pytorch-packages-{digest}"
 
 
 def candidates() -> Iterator[Path]:
@@ -117,50 +98,14 @@ def torch() -> Torch:
     raise PermanentError(f"no Python with PyTorch ({'; '.join(tried[:3])}); {REMEDY}")
 
 
-def find() -> tuple[Path, Path]:
-    """The Python, and the folder of packages that it gets. Raises PermanentError."""
-    return torch().python, prepare(lambda _: None)
-
-
-def prepare(say: Callable[[str], None]) -> Path:
-    """Make the folder of packages where it is not there yet. Raises PermanentError."""
-    folder = packages()
-    if folder.exists():
-        return folder
-    with install_runtime.locked(folder):
-        if not folder.exists():
-            say(f"first use: installing nuclio-sdk for PyTorch functions into {folder}")
-            half = folder.with_suffix(".half")
-            shutil.rmtree(half, ignore_errors=True)
-            install_runtime.run(_install(half))
-            half.rename(folder)
-    return folder
-
-
-def _install(folder: Path) -> list[str]:
-    """How the list gets into a folder: by uv where there is one, else by pip."""
-    own = _CHECKOUT / ".cache/uv/bin/uv"
-    uv = shutil.which("uv") or (str(own) if own.exists() else None)
-    with_pip = sys.executable if importlib.util.find_spec("pip") else str(torch().python)
-    quiet = "--disable-pip-version-check"
-    pip = [uv, "pip", "install"] if uv else [with_pip, "-m", "pip", "install", quiet]
-    listed = ["--require-hashes", "--requirement", str(requirements())]
-    return [*pip, "--quiet", "--no-deps", "--target", str(folder), *listed]
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-
-
 def main() -> int:
-    """Find a torch and prepare for it; 4 where there is none."""
+    """Find a torch; 4 where there is none."""
     try:
         found = torch()
-        prepare(_say)
     except CoachError as error:
         sys.stderr.write(f"setup: {error}\n")
         return error.exit_code
-    _say(f"PyTorch {found.torch}, NumPy {found.numpy}, Python {found.version}: {found.python}")
+    sys.stdout.write(f"PyTorch {found.torch}, NumPy {found.numpy}, Python {found.version}: {found.python}\n")
     return 0
 
 

@@ -1,75 +1,42 @@
-"""One framework's functions on this machine: the process that all are forked from, and hosts that wait for pods."""
+"""One framework's functions on this machine, and the process that all of them are forked from."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from coach.core.errors import PermanentError
-from coach.platforms.local.cluster import free_memory
+from coach.core.errors import TemporaryError
 from coach.platforms.local.environment import Functions, Template
-from coach.platforms.local.host.command import HostProcess
-from coach.platforms.local.host.launch import launch
-from coach.platforms.local.host.warm_pool import Spares
+from coach.platforms.local.function_process import FunctionProcess
 
-#: GiB that must be free for each spare; it takes a tenth of that.
-SPARE_MEMORY = 0.5
+#: Seconds that a template may take to fork: it does nothing else. One that takes longer was paused from outside.
+FORK_SECONDS = 10.0
 
 
 class Runtime:
-    """The template process of `functions`, and up to `spares` hosts for pods to come, of whichever node.
+    """The template process of `functions`; `folder` is for its socket."""
 
-    `folder` is for its sockets and the hosts' files.
-    """
-
-    def __init__(self, functions: Functions, folder: Path, spares: int) -> None:
+    def __init__(self, functions: Functions, folder: Path) -> None:
         self._functions = functions
-        self._folder = folder
-        self._env = functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._socket)}
-        self.spares = Spares(
-            min(spares, int(free_memory() / SPARE_MEMORY)), functions.python, self._env, folder
-        )
-        self.filling: asyncio.Task[None] | None = None
+        self._socket = folder / f"{functions.framework.value}.sock"
         self.template: Template | None = None
         self._died: list[Template] = []  #: functions that were forked from them may run still
         self._lock = asyncio.Lock()
 
-    @property
-    def _socket(self) -> Path:
-        return self._folder / f"{self._functions.framework.value}.sock"
-
     async def open(self) -> None:
-        """Start the template and the spares. Raises PermanentError where the framework cannot be imported."""
-        # A core is free for spares until the first group trains: while the framework is imported, and while a worker
-        # loads.
-        self.filling = asyncio.create_task(self.spares.fill())
-        try:
-            self.template = await self._functions.start_template(self._socket)
-        except BaseException:
-            await self.close()
-            raise
+        """Start the template. Raises PermanentError where the framework cannot be imported."""
+        self.template = await self._functions.start_template(self._socket)
 
     async def close(self) -> None:
-        """End the template and the spares."""
-        await self._end_filling()
-        await self.spares.close()
+        """End the template, and all functions."""
         for template in (self.template, *self._died):
             if template:
                 await template.close()
-
-    async def _end_filling(self) -> None:
-        filling, self.filling = self.filling, None
-        if filling:
-            filling.cancel()
-            await asyncio.gather(filling, return_exceptions=True)
-
-    def refill(self, at_most: int) -> None:
-        """Start no more spares than `at_most` from now on."""
-        if self.filling is not None:
-            self.filling.cancel()
-        self.filling = asyncio.create_task(self.spares.fill(at_most)) if at_most else None
 
     async def launch(
         self,
@@ -80,29 +47,49 @@ class Runtime:
         log_path: Path,
         cpus: Sequence[int] | None,
         network: str | None,
-    ) -> HostProcess:
-        """Have a spare become the function's host, or start one."""
+    ) -> FunctionProcess:
+        """Have a function forked; it may not be ready yet. Raises CoachError."""
+        order = {
+            "role": role,
+            "address": address,
+            "log": str(log_path.resolve()),
+            "cpus": list(cpus) if cpus else None,
+            "network": network,
+        }
         await self._keep_template()
-        functions = self._functions
-        return await launch(
-            functions.folder / role,
-            name,
-            address,
-            python=functions.python,
-            python_path=functions.python_path,
-            env=self._env,
-            log_path=log_path,
-            run_dir=self._folder / name,
-            cpus=cpus,
-            network=network,
-            spares=self.spares,
-        )
+        try:
+            return await self._fork(name, order)
+        except OSError:  # the template has ended just now, or is ended because it was paused
+            await self._template_ended()
+            await self._keep_template()
+        try:
+            return await self._fork(name, order)
+        except OSError as error:
+            raise TemporaryError(f"there is no process to fork it from ({error})") from error
+
+    async def _fork(self, name: str, order: Mapping[str, Any]) -> FunctionProcess:
+        """Raises OSError when the template has ended."""
+        function = FunctionProcess(name, self._socket, order)
+        try:
+            await function.wait_forked(FORK_SECONDS)
+        except BaseException as error:
+            function.kill()
+            if isinstance(error, TimeoutError):
+                os.kill(function.template_pid, signal.SIGKILL)
+            raise
+        return function
+
+    async def _template_ended(self) -> None:
+        """Until its keeper has seen the end of it."""
+        until = time.monotonic() + FORK_SECONDS
+        while self.template and not self.template.ended and time.monotonic() < until:
+            await asyncio.sleep(0.02)
 
     async def _keep_template(self) -> None:
-        """Start the template again where it has died: without it every function would import by itself."""
+        """Start the template again where it has died. Raises PermanentError."""
         async with self._lock:
             if self.template and self.template.ended:
                 self._died.append(self.template)
                 self.template = None
-                with contextlib.suppress(PermanentError):
-                    self.template = await self._functions.start_template(self._socket)
+            if self.template is None:
+                self.template = await self._functions.start_template(self._socket)

@@ -47,7 +47,6 @@ def run(functions: Functions, job: TrainingJob, began: Callable[[str], None]) ->
     threads = max(1, int(spec.resources.of(Role.WORKER).cpu))
     memory = spec.resources.of(Role.WORKER).memory
     fields = training_fields(spec) | {"threads": threads, "memory": memory}
-    path = os.pathsep.join(map(str, functions.python_path))
     reader, lifeline = os.pipe()
     python = str(functions.python)
     keeper = [python, "-m", "training.keeper", "--lifeline", str(reader), "--"]
@@ -55,7 +54,7 @@ def run(functions: Functions, job: TrainingJob, began: Callable[[str], None]) ->
     with subprocess.Popen(
         [*keeper, python, "-X", "faulthandler", "-m", "training.trial"],
         cwd=functions.folder,
-        env={**os.environ, **functions.env, "PYTHONPATH": path},
+        env={**os.environ, **functions.env, "PYTHONPATH": str(functions.folder)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

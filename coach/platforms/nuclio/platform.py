@@ -48,6 +48,14 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
         #: Held while a function is being woken or parked.
         self._changing: dict[PodId, asyncio.Lock] = defaultdict(asyncio.Lock)
 
+    def _refusal(self, spec: TrainingJob) -> str:
+        if spec.spec.program is not None:
+            return (
+                "Nuclio runs functions, and a program is none: run it on this machine "
+                "(coach run --platform local), or on a cluster without Nuclio (--platform kubernetes)"
+            )
+        return super()._refusal(spec)
+
     async def _check(self) -> None:
         await super()._check()
         self._functions = Functions(self._api, self._settings)

@@ -103,7 +103,7 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
         "imagePullPolicy": settings.pull_policy,  # else Nuclio pulls at each start
         "replicas": 0,
         "resources": requests(of.requests),
-        "env": manifests.environment(job),
+        "env": [*manifests.environment(job), *(base["spec"].get("env") or [])],
         "volumes": [
             {"volume": named[mount["name"]], "volumeMount": mount}
             for mount in manifests.mounts(job, settings)

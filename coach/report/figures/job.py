@@ -175,7 +175,7 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
         # With the predicted band no corner is certain to be free.
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     axes[0].set_title("Learning curve")
-    axes[-1].set_xlabel("passes over the data" if job.spec.model else "reports")
+    axes[-1].set_xlabel(formatting.epochs(job.spec) if job.spec.model else "reports")
 
 
 def _logarithmic(ax: Axes, low: float, high: float) -> None:

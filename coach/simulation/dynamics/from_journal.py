@@ -185,10 +185,10 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
         evaluations.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
     spec = runs[-1].job.spec
     own = spec.program is not None
-    with_accuracy = not own and all(epoch.report.accuracy is not None for epoch in evaluated)
+    with_accuracy = not spec.has_own_metric and all(epoch.report.accuracy is not None for epoch in evaluated)
     return JobDynamics(
         MeasuredSpeeds(measured, fitted.to_dict()),
-        _curve(runs, spec.metric, spec.curve) if own else _curve(runs, "loss", "loss"),
+        _curve(runs, spec.metric, spec.curve) if spec.has_own_metric else _curve(runs, "loss", "loss"),
         _curve(runs, "accuracy", "accuracy") if with_accuracy else None,
         data_size=epochs[-1].report.data_size,
         batch_size=1 if own else spec.batch_size,

@@ -100,8 +100,8 @@ def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs
     if target is None:
         if job.spec.metric == "accuracy":
             accuracy = falling(1.0 - FIRST_ACCURACY, (1.0 - FIRST_ACCURACY) / 10, epochs, rising=True)
-    elif job.spec.program is not None:
-        loss = _of_program(job, target.number, epochs)
+    elif job.spec.has_own_metric:
+        loss = _own_metric(job, target.number, epochs)
     elif target.loss is not None:
         loss = falling(FIRST_LOSS, target.number, epochs)
     elif target.accuracy is not None:
@@ -135,8 +135,8 @@ class Towards:
         return self.target + self.scale * (self.curve(x) - 1.0)
 
 
-def _of_program(job: TrainingJob, target: float, epochs: float) -> Callable[[float], float]:
-    """A program's metric, which first reaches `target` after `epochs`."""
+def _own_metric(job: TrainingJob, target: float, epochs: float) -> Callable[[float], float]:
+    """A metric by name, which first reaches `target` after `epochs`."""
     if job.spec.curve == "accuracy":
         return falling(1.0 - FIRST_ACCURACY, 1.0 - target, epochs, rising=True)
     scale = max(1.0, abs(target)) * (1.0 if job.spec.curve == "loss" else -1.0)

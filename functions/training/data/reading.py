@@ -9,11 +9,12 @@ from training.data.dataset import DataSet
 
 
 class Part(NamedTuple):
-    """Samples to read as one batch: of "train" or "test", and with which seed random reading begins for each."""
+    """Samples to read as one batch, and with which seed random reading begins for each."""
 
-    split: str
+    split: str  #: "train" or "test"
     rows: np.ndarray
     seeds: np.ndarray
+    last: bool  #: of those that were made together, such as a step's
 
     @property
     def count(self) -> int:
@@ -25,7 +26,7 @@ def parts(split: str, rows: np.ndarray, seeds: np.ndarray, most: int | None) -> 
     """`rows` in parts of at most so many samples; None: in one."""
     most = most or max(1, len(rows))
     return [
-        Part(split, rows[start : start + most], seeds[start : start + most])
+        Part(split, rows[start : start + most], seeds[start : start + most], start + most >= len(rows))
         for start in range(0, len(rows), most)
     ]
 
@@ -41,9 +42,9 @@ class Reader:
         """Ids of the processes that it has started."""
         return frozenset()
 
-    def read(self, wanted: Iterable[Part]) -> Iterator[Any]:
-        """The batch of each part, in order. What an earlier call has left to read is not read any more."""
-        return map(self.one, wanted)
+    def read(self, wanted: Iterable[Part]) -> Iterator[tuple[Part, Any]]:
+        """Each part with its batch, in order. What an earlier call has left to read is not read any more."""
+        return ((part, self.one(part)) for part in wanted)
 
     def one(self, part: Part) -> Any:
         """One batch."""

@@ -24,7 +24,7 @@ REMEMBERED = 32
 
 
 class Hub(lines.Listener):
-    """One thread serves the members; the main thread listens to the wrapper."""
+    """One thread serves the members; the main thread listens to the function."""
 
     def __init__(self, request: StartRequest, reporter: Reporter) -> None:
         super().__init__(request)
@@ -50,10 +50,10 @@ class Hub(lines.Listener):
     def tell(self, message: dict) -> None:
         """The scheduler's own failure: members go on without it."""
 
-    def serve(self, wrapper: socket.socket) -> None:
-        """Hand over what the wrapper says, until it is gone or the members have left."""
+    def serve(self, function: socket.socket) -> None:
+        """Hand over what the function says, until it is gone or the members have left."""
         while True:
-            message, _ = ipc.receive(wrapper)
+            message, _ = ipc.receive(function)
             if message is None:
                 return
             self._orders.put(message)
@@ -154,7 +154,7 @@ class Hub(lines.Listener):
             change["pause_ms"] = max(change["pause_ms"], round(1000 * pause, 1))
 
     def _report_changes(self) -> tuple[int, bool] | None:
-        """Tell the wrapper when there is another view, or all have entered it."""
+        """Tell the function when there is another view, or all have entered it."""
         view = self._coordinator.current
         if view is None:
             return None

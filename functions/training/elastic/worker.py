@@ -37,20 +37,21 @@ class ElasticWorker(Worker):
     """See training.worker.Worker. All workers write reports; the one of rank 0 in the view stores the checkpoint."""
 
     def __init__(
-        self, request: StartRequest, loaded: Any, *, reporter: Any, wrapper: Any, fail: Callable
+        self, request: StartRequest, loaded: Any, *, reporter: Any, function: Any, fail: Callable
     ) -> None:
-        super().__init__(request, loaded, group=None, liveness=None, reporter=reporter, wrapper=wrapper)
+        super().__init__(request, loaded, group=None, liveness=None, reporter=reporter, function=function)
         self._place = _Place(request.position)
         self._group = backend.current().make_elastic_group(request, self, fail)
         self.line = self._liveness = self._group.line
-        #: Batches being read, and the step that comes next in them: its position, and the worker's place in the group.
-        self._ahead: Iterator[Any] = iter(())
-        self._next_step: tuple[int, int, int] | None = None
+        #: What is being read, and the step that comes next in it: its epoch and position, the worker's rank, and of
+        #: how many.
+        self._ahead: Iterator[tuple[Part, Any]] = iter(())
+        self._next_step: tuple[str | None, int, int, int] | None = None
         self._inbox: collections.deque[dict | None] = collections.deque()
-        threading.Thread(target=self._listen_to_wrapper, name="wrapper", daemon=True).start()
+        threading.Thread(target=self._listen_to_function, name="function", daemon=True).start()
 
     def run(self) -> None:
-        """Train epochs until one is the last, the wrapper is gone, or the worker has left."""
+        """Train epochs until one is the last, the function is gone, or the worker has left."""
         try:
             while True:
                 report = self._epoch()
@@ -67,9 +68,9 @@ class ElasticWorker(Worker):
             return
         self._liveness.leave()
 
-    def _listen_to_wrapper(self) -> None:
+    def _listen_to_function(self) -> None:
         while True:
-            message, _ = ipc.receive(self._wrapper)
+            message, _ = ipc.receive(self._function)
             with self._liveness.changed:
                 self._inbox.append(message)
                 self._liveness.changed.notify_all()
@@ -265,13 +266,12 @@ class ElasticWorker(Worker):
             ) -> tuple[bool, list[float]]:
                 for buffer, before in zip(learner.buffers, measured, strict=True):
                     buffer.copy_(before)  # a step that is repeated measures once
-                mine = self._share(place.position, rank, members)
+                mine = share(batch, rank, members)
                 late = deadline is not None and time.perf_counter() >= deadline
-                if not mine:
+                if mine.start == mine.stop:
                     return False, [0.0, float(late)]
                 learner.take_loss()
-                batches = self._batches(mine, rank, members)
-                learner.step(batches, step_seed(self._request, place.position, rank))
+                learner.step(self._batches(rank, members), step_seed(self._request, place.position, rank))
                 return True, [learner.take_loss()[0], float(late)]
 
             together = self._group.size
@@ -305,18 +305,20 @@ class ElasticWorker(Worker):
                 self._reporter.progress(**self._progress)
         return together, warm_up, warm_at, threads
 
-    def _batches(self, mine: list[Part], rank: int, members: int) -> Iterator[tuple[Any, int]]:
+    def _batches(self, rank: int, members: int) -> Iterator[tuple[Any, int]]:
         """The parts of this step, read; those of the epoch's next ones may be read meanwhile."""
         place, batch = self._place, self._request.batch_size
-        if self._next_step != (place.position, rank, members):
+        if self._next_step != (place.epoch, place.position, rank, members):
             steps = range(place.position, place.end, batch)
             self._ahead = self._reader.read(
                 part for position in steps for part in self._share(position, rank, members)
             )
         self._next_step = None  # until all of it is read
-        for part in mine:
-            yield next(self._ahead), part.count
-        self._next_step = place.position + batch, rank, members
+        for part, read in self._ahead:
+            yield read, part.count
+            if part.last:
+                break
+        self._next_step = place.epoch, place.position + batch, rank, members
 
     def _evaluate(self) -> Evaluation:
         size = len(self._dataset.test)

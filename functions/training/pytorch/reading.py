@@ -1,5 +1,6 @@
 """Reading batches ahead in other processes, by torch's DataLoader."""
 
+import collections
 import os
 import sys
 import traceback
@@ -34,6 +35,7 @@ class AheadReader(Reader):
         super().__init__(dataset)
         self._uri = uri
         self._wanted: Iterable[Part] = ()
+        self._asked: collections.deque[Part] = collections.deque()  #: what is read at present
         self._running: Any = None
         self._loader: torch.utils.data.DataLoader | None = None
         if processes:
@@ -55,19 +57,26 @@ class AheadReader(Reader):
             frozenset() if self._running is None else frozenset(each.pid for each in self._running._workers)
         )
 
-    def read(self, wanted: Iterable[Part]) -> Iterator[Any]:
+    def read(self, wanted: Iterable[Part]) -> Iterator[tuple[Part, Any]]:
         """See Reader. Raises TrainingError, as the model file's code does when it runs here."""
         if self._loader is None:
             yield from super().read(wanted)
             return
         self._wanted = wanted
+        self._asked.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # more processes than cores: they may wait for a disk
             self._running = iter(self._loader)
         for found in self._running:
             if isinstance(found, _Failed):
                 raise TrainingError(*found)
-            yield found
+            yield self._asked.popleft(), found
+
+    def ask(self) -> Iterator[Part]:
+        """What is to be read, for the processes."""
+        for part in self._wanted:
+            self._asked.append(part)
+            yield part
 
     def attempt(self, part: Part) -> Any:
         """One batch, or what went wrong, in a process that reads ahead."""
@@ -97,7 +106,7 @@ class _Wanted(torch.utils.data.Sampler):
         self._reader = reader
 
     def __iter__(self) -> Iterator[Part]:
-        return iter(self._reader._wanted)
+        return self._reader.ask()
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -266,6 +266,8 @@ class World(Driver):
         if isinstance(action, act.Finish):
             self._check_end(action)
         super()._carry_out(action)
+        if isinstance(action, act.ExtendEpoch):
+            self.leases[action.job] = self.job(action.job).lease_until
 
     def _ended(self, job: Job) -> None:
         """It stays."""
@@ -338,6 +340,8 @@ class World(Driver):
             self.fail(order, fault[1] * epoch.whole, fault[0])
 
     def _report(self, epoch: Running) -> EpochReport:
+        if self.job(epoch.order.job).spec.program is not None:
+            return super()._report(epoch)
         dynamics = self.dynamics[epoch.order.job]
         return EpochReport(
             samples=epoch.samples,
@@ -410,7 +414,8 @@ class World(Driver):
             case Reason.TIME_LIMIT:
                 assert job.run_seconds >= (job.spec.time_limit or 0)
             case _ if REASON_INFO[end.reason].retry is Retry.BOUNDED:
-                assert job.failures + 1 == MAX_FAILURES
+                again = job.spec.program is None or job.spec.program.resumes
+                assert not again or job.failures + 1 == MAX_FAILURES
 
     def _check_money(self, job: Job) -> None:
         ledger = job.ledger
@@ -508,7 +513,10 @@ def check_job(job: Job, placement: Placement = Placement.GANG) -> None:
         assert smallest.workers <= held.workers <= largest.workers, "no partial gang"
         assert smallest.servers <= held.servers <= largest.servers, "no partial gang"
         roles = Counter(pod.role for pod in job.running.pods)
-        assert (roles["worker"], roles["server"], roles["scheduler"]) == (*held, 1)
+        assert (roles["worker"], roles["server"], roles["scheduler"]) == (
+            *held,
+            job.spec.resources.schedulers,
+        )
         assert job.ledger.reserved >= 0
         assert not any(held.releasing for held in job.pods.values())
         present = [pod for pod in job.running.pods if pod in job.pods]

@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -108,6 +109,31 @@ def draw(dice: Draws) -> Scenario:
     return scenario
 
 
+def draw_programs(dice: Draws) -> Scenario:
+    """The same, of programs: some of them resume, and may have other numbers of workers then."""
+    scenario = draw(dice)
+    for file in scenario.files:
+        fields, resumes = file["spec"], dice.pick(True, True, False)
+        kept = {
+            key: value
+            for key, value in fields.items()
+            if key not in ("model", "data", "servers", "miniEpoch")
+        }
+        kept["program"] = {"command": ["train"], "resumes": resumes}
+        kept["gracePeriod"] = dice.pick(5, 30)
+        kept["resources"] = {"worker": fields["resources"]["worker"]}
+        if not resumes:
+            kept["workers"] = {"min": fields["workers"]["min"], "max": fields["workers"]["min"]}
+        if "policy" in kept:
+            kept["policy"] = {"name": "static", "workers": kept["workers"]["min"]}
+        file["spec"] = kept
+        more = scenario.more[file["metadata"]["name"]]
+        if points := more.get("known_points"):
+            speeds = {point.workers: point.epochs_per_second for point in points}
+            more["known_points"] = tuple(KnownSpeed(workers, 0, speed) for workers, speed in speeds.items())
+    return scenario
+
+
 def _accounts(dice: Draws, scenario: Scenario) -> None:
     """Half of the histories have accounts: one, or a team's in a department's; some are changed on the way."""
     if dice.pick(True, False):
@@ -138,7 +164,8 @@ def _truth(dice: Draws) -> FaultyDynamics:
     seed = dice.whole(0, 1000)
 
     def speed(workers: int, servers: int) -> float:
-        base = at_one * workers**gain / (1 + crowd * (workers / servers - 1 if workers > servers else 0))
+        crowded = workers / servers - 1 if 0 < servers < workers else 0
+        base = at_one * workers**gain / (1 + crowd * crowded)
         return float(base * math.exp(noise * random.Random(f"{seed} {workers} {servers}").gauss(0, 1)))
 
     end, slope, ripple = dice.pick(0.1, 0.29, 0.5), dice.pick(0.4, 0.05, 2.0), dice.pick(0.0, 0.0, 0.02)
@@ -314,13 +341,13 @@ def _strike(world: World, fault: Fault) -> None:
                 world.fail(order, 0.0, EPOCH_FAULTS[fault.number % len(EPOCH_FAULTS)])
 
 
-def main(count: int, seed: int) -> int:
+def main(count: int, seed: int, drawn: Callable[[Draws], Scenario] = draw) -> int:
     """Run `count` histories; a table of how they ended. Returns the number of histories that broke a rule."""
     began = time.monotonic()
     states, counts, faults = Counter[str](), Counter[str](), Counter[str]()
     broken: list[tuple[int, str]] = []
     for number in range(count):
-        scenario = draw(SeededDraws(f"{seed} {number}"))
+        scenario = drawn(SeededDraws(f"{seed} {number}"))
         try:
             world = play(scenario, shadow=False)
         except Exception as error:

@@ -209,6 +209,22 @@ def test_survivors_of_a_kill_go_on_in_the_same_processes(
     assert view["members"] == [0, 2] and view["lost"][0]["worker"] == 1
 
 
+def test_a_group_that_reads_ahead_in_parts_and_clips_changes_as_any_other(
+    group: Elastic, tmp_path: Path
+) -> None:
+    """A worker joins, another one dies: each step is read anew for those that are there, and clipped once."""
+    given = {"readers": 2, "micro_batch": 5, "clip": {"norm": 0.2}}
+    plain = group.gang.epoch(1, 0, **epoch(tmp_path, text=MLP, samples=SAMPLES, optimizer=OPTIMIZER, **given))
+    group.gang.fresh_group()
+    group.start([0, 1], slow(tmp_path, **given))
+    group.until_trained(0)
+    group.join(2)
+    group.resize(0, 1, 2)
+    group.until_members(0, 1, 2)
+    os.kill(group.pids(0)[0], signal.SIGKILL)
+    assert_as_undisturbed(group.done(1, 2), plain)
+
+
 def test_a_worker_joins_within_an_epoch_and_gets_the_whole_state(
     group: Elastic, tmp_path: Path, undisturbed: dict
 ) -> None:

@@ -73,6 +73,17 @@ def test_who_reads_changes_nothing(gang: Gang, tmp_path: Path, workers: int) -> 
     assert ends["plain"] == pytest.approx(ends["one"], rel=1e-5)
 
 
+def test_an_epoch_without_an_evaluation_is_followed_by_another(gang: Gang, tmp_path: Path) -> None:
+    given = {"readers": 2, "micro_batch": 9, "samples": 160, "evaluate": False}
+    first = gang.epoch(2, 0, **message(tmp_path, tmp_path / "read", **given))
+    again = {"data": {"format": "model"}, "text": RANDOM.replace("FOLDER", repr(str(tmp_path / "read")))}
+    second = gang.epoch(2, 0, **epoch(tmp_path, first, **again, **given))
+    gang.fresh_group()
+    plain = gang.epoch(2, 0, **epoch(tmp_path, **again, **{**given, "readers": 0, "samples": 320}))
+    both = (first["train_loss"] + second["train_loss"]) / 2
+    assert second["position"] == 320 and both == pytest.approx(plain["train_loss"], rel=1e-6)
+
+
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_reading_processes_end_with_their_worker(gang: Gang, tmp_path: Path, how: str) -> None:
     gang.epoch(1, 0, **message(tmp_path, tmp_path / "read", readers=2))

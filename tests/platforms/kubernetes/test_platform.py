@@ -246,7 +246,7 @@ def test_the_gang_of_a_job_without_servers_needs_none_and_every_gang_needs_a_wor
         gang = await cluster.there("job", GANGS)
         counts = {role["name"]: (role["required"], role["desired"]) for role in gang["spec"]["roles"]}
         assert counts == {"scheduler": (1, 1), "server": (0, 0), "worker": (1, 2)}
-        with pytest.raises(PodError, match="only jobs that train by all-reduce have no servers"):
+        with pytest.raises(PodError, match="every gang has a worker"):
             await platform.gang(GangSize("job", Allocation(0, 1), Allocation(2, 1)), job)
         await platform.forget("job")
         await cluster.gone("job", GANGS)

@@ -130,6 +130,23 @@ def test_an_epoch_of_a_time_has_as_many_samples_as_were_measured_in_it(tmp_path:
     assert first.seconds == 1.0 and first.deadline < 400
 
 
+def test_mini_epochs_and_other_numbers_of_workers_measure_epochs_of_a_time(tmp_path: Path) -> None:
+    trained, _ = train(
+        tmp_path,
+        epoch={"time": "2s"},
+        args={"seconds": 0.002},
+        policy={"name": "coach"},
+        workers={"min": 1, "max": 2},
+        miniEpoch={"minSeconds": 0.5, "maxSeconds": 1.0},
+        maxEpochs=3,
+    )
+    assert trained.reason is Reason.LIMIT_REACHED, trained.message
+    probe, *others = trained.epochs
+    assert probe.kind is EpochKind.PROBE and 0.1 < probe.fraction < 1.0
+    assert {each.report.data_size for each in trained.epochs} == {trained.epoch_samples}
+    assert [each.fraction for each in others if each.kind is EpochKind.FULL] == [1.0] * 3
+
+
 def test_a_kill_costs_no_more_than_the_part_under_way(tmp_path: Path) -> None:
     """Of a pass of some 16 s; the readers of the worker that is killed end with it."""
     killed: list[int] = []

@@ -17,15 +17,10 @@ from coach.core.errors import CoachError, PermanentError, UserError
 from coach.core.jobs.reasons import State
 from coach.platforms.local import network
 from coach.platforms.local.cluster import parse_nodes
-from coach.platforms.local.host.command import HostFailed
-from coach.platforms.local.host.warm_pool import Spares
 from coach.platforms.local.network import Bandwidth, Network
-from tests.contract.engine import FUNCTIONS_PYTHON
-from tests.contract.test_launch import ask, function, start
+from tests.platforms.local.functions import ask, launch, quick_runtime
 from tests.platforms.local.test_platform import ended, gone, handler_on, job, submit
 from tests.required import missing
-
-__all__ = ["function"]  # a fixture
 
 #: Seconds that the kernel may take to clean up.
 SOON = 20.0
@@ -185,38 +180,25 @@ def namespace_of(pid: int | str) -> int:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("wanted", [1, 0], ids=["of a spare", "of its own"])
 @pytest.mark.root
-def test_a_host_and_its_function_live_in_the_network_of_their_node(root, function, tmp_path, wanted):
+def test_a_function_and_its_zygote_are_in_the_network_of_their_node(root, tmp_path):
     async def main():
-        nodes = parse_nodes("2x1")
-        made = await Network.open(nodes, Bandwidth.parse("100mbit"))
-        spares = Spares(wanted, FUNCTIONS_PYTHON, {}, tmp_path)
+        made = await Network.open(parse_nodes("2x1"), Bandwidth.parse("100mbit"))
+        runtime = quick_runtime(tmp_path)
         try:
-            await spares.fill()
+            await runtime.open()
             theirs = made.namespace("node-1")
             address = f"{next(made.addresses['node-1'])}:8080"
-            host = await start(function, address=address, network=theirs, spares=spares)
-            await host.wait_ready(20)
-            state = await ask(host)
-            assert [state["pid"]] == host.wrapper_pids
+            function = await launch(runtime, tmp_path, address, network=theirs)
+            await function.wait_ready(20)
+            zygote = (await asyncio.to_thread(ask, address))["zygote_pid"]
             node = Path(theirs).stat().st_ino
             assert node != namespace_of("self")
-            assert [namespace_of(pid) for pid in (host.pid, *host.wrapper_pids)] == [node, node]
-            assert await host.terminate(grace=10) == 0
+            assert namespace_of(function.pid) == node
+            assert gone(lambda: namespace_of(zygote) != node)
         finally:
-            await spares.close()
+            await runtime.close()
             await made.close()
-
-    asyncio.run(main())
-
-
-def test_a_network_that_is_not_there_is_said(function):
-    async def main():
-        host = await start(function, network="/proc/self/ns/nothing")
-        with pytest.raises(HostFailed, match="--network /proc/self/ns/nothing: cannot enter it") as failed:
-            await host.wait_ready(20)
-        assert failed.value.code == await host.wait() == 1
 
     asyncio.run(main())
 

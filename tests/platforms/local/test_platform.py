@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,11 +17,10 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.spec.job import TrainingJob
-from coach.core.spec.training import Framework
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.platforms.local.cluster import parse_nodes
-from coach.platforms.local.environment import Functions, Template
+from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from coach.plugins import policy
 
@@ -131,13 +129,10 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def kill_a_worker() -> None:
-    for pid in [p for p, c in descendants(os.getpid()).items() if "wrapper.py" in c]:
-        with contextlib.suppress(OSError):
-            name = Path(f"/proc/{pid}/environ").read_text()
-            if f"{Role.WORKER.value}" in Path(f"/proc/{pid}/cwd").readlink().name and name:
-                os.kill(pid, signal.SIGKILL)
-                return
+def kill_a_worker(platform: LocalPlatform) -> None:
+    pid = next((f.pid for pod, f in platform._processes.items() if pod.role is Role.WORKER), None)
+    if pid:
+        os.kill(pid, signal.SIGKILL)
 
 
 def gone(check, seconds: float = 10.0) -> bool:
@@ -168,87 +163,30 @@ def test_a_job_reaches_its_target_on_real_groups_of_two_workers_and_two_servers(
     assert len(list((tmp_path / "checkpoints" / "real").iterdir())) <= 2
 
 
-@pytest.mark.parametrize("wanted", [4, 0])
-def test_pods_are_spare_hosts_where_there_are_some_and_nothing_is_left_of_either(tmp_path, wanted):
+def test_nothing_is_left_of_the_processes_of_functions(tmp_path):
     others = descendants(os.getpid())
 
     async def main():
-        async with handler_on(tmp_path, spares=wanted) as handler:
-            platform = handler._platform
-            spares = {host.pid for host in platform.runtimes[Framework.MXNET].spares._waiting}
+        async with handler_on(tmp_path) as handler:
             pods, family = set(), set()
 
             def watch(event, actions):
                 if isinstance(event, ev.PodReady):
-                    pods.add(platform._hosts[event.pod].pid)
+                    pods.add(handler._platform._processes[event.pod].pid)
                     family.update(descendants(os.getpid()).keys() - others)
 
             handler.observers.append(watch)
-            spec = job("spare", tmp_path, policy={"name": "static", "workers": 2, "servers": 1}, maxEpochs=3)
+            spec = job("few", tmp_path, policy={"name": "static", "workers": 2, "servers": 1}, maxEpochs=3)
             submit(handler, spec, tmp_path)
-            await handler.wait(ended(handler, "spare"))
-        return handler.jobs["spare"], spares, pods, family
+            await handler.wait(ended(handler, "few"))
+        return handler.jobs["few"], pods, family
 
-    finished, spares, pods, family = asyncio.run(main())
+    finished, pods, family = asyncio.run(main())
     assert finished.reason in (Reason.EPOCH_LIMIT, Reason.TARGET_REACHED)
     assert len(pods) == 4
-    assert spares <= pods
-    assert (len(spares) > 0) == (wanted > 0)
     assert pods < family
     assert gone(lambda: [pid for pid in family if Path(f"/proc/{pid}").exists()])
     assert not processes_of(tmp_path)
-
-
-class AtOnce(Functions):
-    """The template is ready at once, as where others keep a core from the spares while MXNet is imported."""
-
-    async def start_template(self, socket: Path) -> Template:
-        process = await asyncio.create_subprocess_exec("true")
-        await process.wait()
-        return Template(socket, process, os.open(os.devnull, os.O_RDONLY))
-
-
-def test_spares_are_started_until_a_group_trains(tmp_path):
-    found = Functions.find()
-
-    async def main():
-        nodes = parse_nodes(None)
-        platform = LocalPlatform(
-            nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=3
-        )
-        await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
-        try:
-            at_once = len(platform.runtimes[Framework.MXNET].spares)
-            async with asyncio.timeout(60):
-                while len(platform.runtimes[Framework.MXNET].spares) < 3:
-                    await asyncio.sleep(0.01)
-        finally:
-            await platform.close()
-        return at_once
-
-    assert asyncio.run(main()) < 3, "the template was there too late to tell"
-
-
-@pytest.mark.parametrize(("mini", "more"), [(True, False), (False, True)])
-def test_no_spare_is_started_during_a_mini_epoch_and_some_during_a_full_one(tmp_path, mini, more):
-    found = Functions.find()
-
-    async def main():
-        nodes = parse_nodes(None)
-        platform = LocalPlatform(
-            nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=2
-        )
-        await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
-        try:
-            runtime = platform.runtimes[Framework.MXNET]
-            filling = runtime.filling
-            platform._refill(Framework.MXNET, full_epoch=not mini)
-            await asyncio.wait({filling}, timeout=60)
-            return filling.cancelled(), runtime.filling is not None
-        finally:
-            await platform.close()
-
-    assert asyncio.run(main()) == (True, more)
 
 
 def test_a_group_that_does_not_change_stays_formed(tmp_path):
@@ -279,7 +217,7 @@ def test_a_killed_worker_costs_one_attempt_and_changes_no_loss(tmp_path):
                     failures.append(event)
                 for action in actions:
                     if kill and isinstance(action, act.RunEpoch) and action.number == 3 and not failures:
-                        asyncio.get_running_loop().call_later(0.02, kill_a_worker)
+                        asyncio.get_running_loop().call_later(0.02, kill_a_worker, handler._platform)
 
             handler.observers.append(watch)
             submit(handler, job("shot", folder, policy=static, maxEpochs=6, target={"accuracy": 1.0}), folder)
@@ -370,7 +308,7 @@ def test_the_events_of_a_live_run_with_probes_and_a_kill_lead_to_the_same_action
                     full = isinstance(action, act.RunEpoch) and action.kind is EpochKind.FULL
                     if full and action.number > 6 and not killed:
                         killed = True
-                        asyncio.get_running_loop().call_later(0.02, kill_a_worker)
+                        asyncio.get_running_loop().call_later(0.02, kill_a_worker, handler._platform)
 
             handler.observers.append(watch)
             for one in ("one", "two"):

@@ -69,7 +69,7 @@ def test_a_pod_waits_until_another_gives_its_room_back(tmp_path: Path) -> None:
             await platform.release([first])
             assert (await tasks[goes_on]).node == tasks[first].result().node
             again = asyncio.create_task(platform.deploy(next(pod for pod in pods if pod.id == gave_up), spec))
-            platform._hosts[second].kill()
+            platform._processes[second].kill()
             assert (await again).node == tasks[second].result().node
             assert said.lost == [second]
         finally:

@@ -476,3 +476,11 @@ time.sleep(600)
     while (left := [pid for pid in below if Path(f"/proc/{pid}").exists()]) and time.monotonic() < until:
         time.sleep(0.02)
     assert not left, [below[pid] for pid in left]
+
+
+def test_a_program_with_an_image_is_refused_here_with_the_reason(tmp_path: Path) -> None:
+    spec = job(tmp_path, LEARNS, image="me/train:1")
+    ended, records = train(tmp_path, spec)
+    assert ended.reason is Reason.POD_REFUSED
+    assert "a program on this machine runs without one (me/train:1 is for a cluster)" in ended.message
+    assert not [record for record in records if isinstance(record, act.RunEpoch)]

@@ -94,7 +94,7 @@ def kinds() -> list[Any]:
     """Parameters of a test: both controllers. The real one's cases are skipped where it is not to be had."""
     absent = not os.environ.get(CONTROLLER)
     reason = (
-        f"{CONTROLLER} is not set: Nuclio's controller was not run; see docs/reference/nuclio-contract.md"
+        f"{CONTROLLER} is not set: Nuclio's controller was not run; see docs/reference/nuclio-controller.md"
     )
     return [
         pytest.param(False, id="double"),

@@ -15,7 +15,6 @@ import sys
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tests.contract.record import about
 from tests.docs.pages import ROOT
 from tests.platforms.nuclio.controllers import CONTROLLER
 
@@ -63,6 +62,14 @@ def recorded() -> list[Case]:
     return cases(PAGE.read_text())
 
 
+def engine() -> tuple[str, str]:
+    """Version and commit of Nuclio's processor."""
+    command = [os.environ["COACH_NUCLIO_PROCESSOR"], "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    label = re.search(r'Label:"([^"]*)", GitCommit:"([^"]*)"', said)
+    return (label[1], label[2]) if label else ("unknown", "unknown")
+
+
 def main() -> int:
     """Run, and write the page."""
     if not os.environ.get(CONTROLLER):
@@ -70,11 +77,12 @@ def main() -> int:
         return 2
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *PATHS]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    engine, found = about(), cases(ran.stdout)
+    version, commit = engine()
+    found = cases(ran.stdout)
     lines = [f"{case.name} {case.outcome}" for case in found]
     PAGE.write_text(
         f"{INTRO}\n## The last real run\n\n"
-        f"Nuclio {engine['nuclio']} (commit {engine['commit'][:12]}), Kubernetes 1.35.4, "
+        f"Nuclio {version} (commit {commit[:12]}), Kubernetes 1.35.4, "
         f"on {datetime.now(UTC):%Y-%m-%d}:\n\n"
         "```text\n" + "\n".join(lines) + f"\n{ran.stdout.strip().splitlines()[-1].strip('= ')}\n```\n"
     )

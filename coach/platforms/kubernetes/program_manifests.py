@@ -1,0 +1,265 @@
+"""The objects of a program on a cluster: a pod for each worker, the lease that keeps them, and their common name."""
+
+from __future__ import annotations
+
+import math
+from pathlib import PurePosixPath
+from typing import Any
+
+from coach.core.cluster import Pod, PodId, Role
+from coach.core.spec.job import JobSpec, TrainingJob
+from coach.core.spec.program import Program
+from coach.platforms.kubernetes import manifests
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes_api.pods import requests
+
+#: Label of the pods of programs.
+PROGRAM = "coach.dev/program"
+#: Annotation of a lease: when it was made, on the handler's clock.
+MADE_AT = "coach.dev/made-at"
+#: What is wrong where a program has no image.
+NO_IMAGE = (
+    "a program on a cluster runs in an image of its own: say spec.image, or run it on this machine: "
+    "coach run --platform local"
+)
+#: Where the workers of a program meet, on the first one.
+RENDEZVOUS_PORT = 29500
+
+
+def pod(of: Pod, job: TrainingJob, workers: int, settings: Settings, owners: list[Object]) -> Object:
+    """The pod of one of `workers` workers: the user's image and command, and nothing of Coach inside."""
+    spec, program = job.spec, _program(job)
+    container: dict[str, Any] = {
+        "name": "program",
+        "image": spec.image,
+        "imagePullPolicy": settings.pull_policy,
+        "command": [_literal(word) for word in program.command],
+        "env": _environment(of.id, job, workers, settings),
+        "resources": requests(of.requests),
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - the pod's own
+    }
+    if program.directory is not None:
+        container["workingDir"] = program.directory
+    found: dict[str, Any] = {
+        "schedulerName": settings.scheduler,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": grace_seconds(spec.grace_period),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # The image's own user, in the group that owns Coach's volume.
+        "securityContext": {
+            "seccompProfile": {"type": "RuntimeDefault"},
+            "supplementalGroups": [manifests.USER],
+        },
+        "containers": [container],
+        # What processes that load data share; the kernel's default in a container is 64 MiB.
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    }
+    for volume, mounts in _volumes(job, settings):
+        found["volumes"].append(volume)
+        container["volumeMounts"] += mounts
+    if settings.service_account:
+        found["serviceAccountName"] = settings.service_account
+    if settings.pull_secrets:
+        found["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+    if workers > 1:
+        found |= {"hostname": of.id.name, "subdomain": service_name(of.id.job)}
+    if of.node:
+        found["affinity"] = manifests.on(of.node)
+    labels = {**manifests.labels(of.id, settings), PROGRAM: "true"}
+    metadata = {"name": of.id.name, "labels": labels, "ownerReferences": _controllers(owners)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found}
+
+
+def lease_name(job: str) -> str:
+    """The name of a program's lease."""
+    return f"{job}-lease"
+
+
+def lease(job: TrainingJob, seconds: int, now: float, settings: Settings, owners: list[Object]) -> Object:
+    """A Job of no pods, done at once, that Kubernetes deletes `seconds` later, and with it the pods that it owns.
+
+    What a handler renews as long as it pays; one that is dead does not.
+    """
+    container = {"name": "program", "image": job.spec.image}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": lease_name(job.name),
+            "labels": {
+                **manifests.MANAGED_BY,
+                manifests.HANDLER: settings.handler,
+                manifests.JOB: job.name,
+            },
+            "annotations": {MADE_AT: f"{now:.3f}"},
+            "ownerReferences": owners,
+        },
+        "spec": {
+            "completions": 0,
+            "parallelism": 0,
+            "ttlSecondsAfterFinished": seconds,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+def service_name(job: str) -> str:
+    """The name under which the workers of a program are known to each other; a Service's begins with a letter."""
+    return f"coach-{job}"
+
+
+def service(job: str, settings: Settings, owners: list[Object]) -> Object:
+    """A headless Service: `POD.SERVICE` is a worker's address, before it is ready too."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": service_name(job),
+            "labels": {**manifests.MANAGED_BY, manifests.HANDLER: settings.handler, manifests.JOB: job},
+            "ownerReferences": owners,
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {manifests.JOB: job, PROGRAM: "true"},
+            "ports": [{"name": "rendezvous", "port": RENDEZVOUS_PORT}],
+        },
+    }
+
+
+def refusal(job: TrainingJob, settings: Settings) -> str:
+    """Why a program cannot run as its job describes it; empty where it can."""
+    spec, program = job.spec, _program(job)
+    if spec.image is None:
+        return NO_IMAGE
+    if spec.limits.smallest != spec.limits.largest:
+        return (
+            f"workers: {spec.limits.smallest.workers} to {spec.limits.largest.workers}: on a cluster the number of a "
+            "program's workers is fixed; say min and max alike"
+        )
+    files = [one for one in program.sources() if one.kind not in ("pattern", "lines")]
+    if files:
+        return (
+            f"program.metrics.{files[0].metric}: {files[0].kind} is on one machine only; on a cluster metrics come "
+            "from what the program prints: a pattern such as 'val loss: ([0-9.]+)', or lines"
+        )
+    if settings.volume_claim and settings.volume_claim in program.volumes.values():
+        return (
+            f"program.volumes: {settings.volume_claim} is Coach's own volume, with the journal of all jobs; "
+            f"its data are at {manifests.VOLUME}/{manifests.DATA} in every program"
+        )
+    if program.resumes and checkpoint_folder(job, settings) is None:
+        return (
+            "program.resumes: Coach has no volume here, so checkpoints would go with the pod; name a claim in "
+            "program.volumes, and a folder of it in checkpoint.uri"
+        )
+    return ""
+
+
+def checkpoint_folder(job: TrainingJob, settings: Settings) -> str | None:
+    """The job's folder for checkpoints, as its program sees it: on a volume of its own, or on Coach's; None on none."""
+    base = job.spec.checkpoint.uri
+    if base is None and not settings.volume_claim:
+        return None
+    return f"{(base or f'{manifests.VOLUME}/{manifests.CHECKPOINTS}').rstrip('/')}/{job.name}"
+
+
+def grace_seconds(grace: float) -> int:
+    """Of a pod, from SIGTERM to SIGKILL: whole seconds, and 0 would take the pod away before it has ended."""
+    return max(1, math.ceil(grace))
+
+
+def _environment(of: PodId, job: TrainingJob, workers: int, settings: Settings) -> list[Object]:
+    program, folder = _program(job), checkpoint_folder(job, settings)
+    said = {
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(
+            max(1, int(job.spec.resources.worker.resources.cpu))
+        ),  # else those of the node
+        **(_rendezvous(of, workers) if workers > 1 else {}),
+        **program.env,
+        "COACH_JOB": job.name,
+        **({"COACH_CHECKPOINTS": folder} if folder else {}),
+    }
+    secrets = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
+        for name, one in program.secrets.items()
+    ]
+    return [{"name": name, "value": _literal(value)} for name, value in said.items()] + secrets
+
+
+def _rendezvous(of: PodId, workers: int) -> dict[str, str]:
+    """What torchrun says to a worker that is alone on its node, and what a torchrun inside the command reads."""
+    first = f"{PodId(of.job, Role.WORKER, 0).name}.{service_name(of.job)}"
+    rank, world, port = str(of.index), str(workers), str(RENDEZVOUS_PORT)
+    return {
+        "MASTER_ADDR": first,
+        "MASTER_PORT": port,
+        "RANK": rank,
+        "LOCAL_RANK": "0",
+        "GROUP_RANK": rank,
+        "ROLE_RANK": rank,
+        "ROLE_NAME": "default",
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_WORLD_SIZE": world,
+        "ROLE_WORLD_SIZE": world,
+        "TORCHELASTIC_RUN_ID": of.job,
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "PET_NNODES": world,
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": rank,
+        "PET_MASTER_ADDR": first,
+        "PET_MASTER_PORT": port,
+        "PET_RDZV_ID": of.job,
+        "PET_MAX_RESTARTS": "0",
+    }
+
+
+def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Object]]]:
+    """The volumes of a program's pod, each with where it is mounted. Folders for checkpoints are made by that."""
+    spec, program, folder = job.spec, _program(job), checkpoint_folder(job, settings)
+    found: list[tuple[Object, list[Object]]] = []
+    within = _volume_of(spec, program)
+    for number, (path, claim) in enumerate(sorted(program.volumes.items())):
+        name = f"volume-{number}"
+        on_volume: list[Object] = [{"name": name, "mountPath": path}]
+        if folder is not None and path == within:
+            inside = str(PurePosixPath(folder).relative_to(path))
+            on_volume.append({"name": name, "mountPath": folder, "subPath": inside})
+        found.append(({"name": name, "persistentVolumeClaim": {"claimName": claim}}, on_volume))
+    if settings.volume_claim:
+        data = {"mountPath": f"{manifests.VOLUME}/{manifests.DATA}", "subPath": manifests.DATA}
+        mounts: list[Object] = [{"name": "coach", **data, "readOnly": True}]
+        if within is None and folder is not None:
+            own = f"{manifests.CHECKPOINTS}/{job.name}"
+            mounts.append({"name": "coach", "mountPath": folder, "subPath": own})
+        found.append(
+            ({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}, mounts)
+        )
+    return found
+
+
+def _volume_of(spec: JobSpec, program: Program) -> str | None:
+    """Where the volume of the checkpoints is mounted, of the innermost that holds them; None: on none of its own."""
+    uri = spec.checkpoint.uri
+    holds = [path for path in program.volumes if uri is not None and PurePosixPath(uri).is_relative_to(path)]
+    return max(holds, key=len, default=None)
+
+
+def _controllers(owners: list[Object]) -> list[Object]:
+    return [one | {"controller": True} for one in owners]
+
+
+def _literal(text: str) -> str:
+    """Kubernetes puts variables into `$(NAME)`; a program gets its words as they are written."""
+    return text.replace("$", "$$")
+
+
+def _program(job: TrainingJob) -> Program:
+    assert job.spec.program is not None
+    return job.spec.program

@@ -1,0 +1,140 @@
+"""Programs on a cluster: each worker is a pod that runs the user's image and command, and nothing of Coach.
+
+Metrics come from the pods' logs. A handler that takes a program over reads on after the last report that was counted.
+Leases end the pods when their money ends (`coach.platforms.kubernetes.leases`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from coach.core.cluster import Pod, PodId
+from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.reasons import Reason
+from coach.core.spec.job import TrainingJob
+from coach.platforms.base import EpochError, EpochOrder, GangSize
+from coach.platforms.kubernetes import program_manifests
+from coach.platforms.kubernetes.leases import WAITING_SECONDS, Leases
+from coach.platforms.kubernetes.program_pods import Cluster, PodRun, WorkerPod
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.client import CORE, Object, until_answered
+
+#: Seconds before the end of what is paid by which all containers have ended: deleting a pod takes its time.
+MARGIN = 2.0
+
+
+class Programs:
+    """The programs of all jobs of a handler. `logs(job)` is the folder for a job's logs."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, logs: Callable[[str], Path]) -> None:
+        self._cluster, self._settings, self._logs = cluster, settings, logs
+        self._leases = Leases(cluster.api, settings, cluster.now, cluster.keep)
+        self._services = f"{CORE}/namespaces/{cluster.api.namespace}/services"
+        self._workers: dict[str, int] = {}
+        self._runs: dict[str, PodRun] = {}
+        self._epochs: dict[str, PodRun] = {}
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._leases
+
+    def followed(self, job: str) -> bool:
+        """Whether the job's program is being followed: what happens to its pods is an epoch's end."""
+        return job in self._runs
+
+    async def left(self) -> Collection[str]:
+        """The jobs whose programs an earlier handler left. Raises ApiError."""
+        return await self._leases.left()
+
+    async def gang(self, size: GangSize, job: TrainingJob, owners: list[Object], *, there: bool) -> None:
+        """Make what the pods of a program share; `there`: some of them are. Raises ApiError."""
+        self._workers[size.job] = size.desired.workers
+        if there and size.job in self._leases:
+            return
+        await self._leases.make(job, owners)
+        if size.desired.workers > 1:
+            path = f"{self._services}/{program_manifests.service_name(size.job)}"
+            made = program_manifests.service(size.job, self._settings, owners)
+            await until_answered(lambda: self._cluster.api.apply(path, made))
+
+    def pod(self, of: Pod, job: TrainingJob) -> Object:
+        """The pod of one worker."""
+        owners = self._leases.owner(job.name)
+        return program_manifests.pod(of, job, self._workers[job.name], self._settings, owners)
+
+    async def forget(self, job: str) -> None:
+        """Delete what the pods of a job shared."""
+        if job in self._leases:
+            await self._leases.forget(job)
+            path = f"{self._services}/{program_manifests.service_name(job)}"
+            await until_answered(lambda: self._cluster.api.delete(path))
+
+    def keep_waiting(self, jobs: Collection[str]) -> None:
+        """Renew the leases of those of these jobs whose program is not followed yet."""
+        for job in jobs:
+            if job in self._leases and job not in self._runs:
+                self._leases.renew(job, self._cluster.now() + WAITING_SECONDS)
+
+    async def run_epoch(self, order: EpochOrder) -> EpochReport:
+        """Wait for the program's next report. Raises EpochError."""
+        action = order.action
+        run = self._runs.get(action.job)
+        if run is None or run.group != action.group:
+            run = self._runs[action.job] = PodRun(order)
+            memory = order.spec.spec.resources.worker.resources.memory
+            await run.start(
+                [
+                    WorkerPod(self._cluster, pod, order.addresses[pod], memory, self._log(pod))
+                    for pod in sorted(action.pods)
+                ]
+            )
+        self._extend(run, order.due)
+        self._epochs[action.token] = run
+        try:
+            program = order.spec.spec.program
+            assert program is not None
+            # How much the processes of a pod compute is not known: a hang is the absence of reports.
+            by_reports = program.stall_timeout is not None
+            stall = action.stall_timeouts if by_reports else None
+            return await run.report(stall, by_reports=by_reports)
+        except EpochError as error:
+            self._runs.pop(action.job, None)
+            if not run.stopped and error.reason is not Reason.PROGRAM_ENDED:
+                for pod in action.pods:  # another attempt needs others
+                    self._cluster.lose(pod, Reason.FUNCTION_LOST, str(error))
+            raise
+        finally:
+            del self._epochs[action.token]
+
+    def _log(self, pod: PodId) -> Path:
+        return self._logs(pod.job) / f"{pod.name}.log"
+
+    def _extend(self, run: PodRun, due: float) -> None:
+        until = due - run.grace - MARGIN
+        self._leases.renew(run.job, until)
+        run.extend(self._cluster.now(), until)
+
+    def extend_epoch(self, token: str, due: float) -> None:
+        """Let the program of a running epoch go on until `due`."""
+        if token in self._epochs:
+            self._extend(self._epochs[token], due)
+
+    async def stop_epoch(self, token: str, reason: Reason) -> None:
+        """End the program of a running epoch, which then raises EpochError with `reason`."""
+        if token in self._epochs:
+            await self._epochs[token].end(self._epochs[token].grace, reason)
+
+    def lost(self, pod: PodId, words: str) -> None:
+        """The cluster lost a pod of a program that is followed."""
+        self._runs[pod.job].lost(pod, words)
+
+    async def release(self, job: str) -> None:
+        """End a job's program in its grace period."""
+        if (run := self._runs.pop(job, None)) is not None:
+            await run.saved()
+            await run.end(run.grace)
+
+    async def close(self) -> None:
+        """Follow no program any more."""
+        await asyncio.gather(*(run.close() for run in self._runs.values()))

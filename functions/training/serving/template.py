@@ -1,0 +1,117 @@
+"""The process that functions of one machine are forked from: `python -m training.serving.template SOCKET`.
+
+It imports the framework once, then forks for those that connect to its socket and send
+
+    {"op": "zygote"}            with three descriptors: the zygote's end of a socket pair, the reading end of its
+                                lifeline, and its standard error
+    {"op": "function", ...}     with the fields of an Order (training/serving/serve.py) and one descriptor, the reading
+                                end of its lifeline
+
+A lifeline is a pipe: the kernel kills the process when its writing end is closed. The answer is the new process's id;
+over the same connection a function then says that it is ready, or why it cannot start, and closes it by its end.
+
+The template has one thread and loads no model. It may end without effect on the processes that it has forked.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import struct
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from training import ipc, keeper, linux, zygote_client
+from training.serving import serve, zygote
+
+#: Process, user and group of the other end of a unix socket.
+_CREDENTIALS = struct.Struct("3i")
+_DESCRIPTORS = {"zygote": 3, "function": 1}
+
+
+class Template:
+    """See the module's description."""
+
+    def __init__(self, path: str) -> None:
+        self._seconds = zygote.import_framework()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
+        self._kept = int(os.environ.pop(keeper.KEPT_VARIABLE, -1))
+        if self._kept >= 0:
+            os.set_inheritable(self._kept, False)
+        os.environ[zygote_client.TEMPLATE_VARIABLE] = path
+        not_yet = Path(f"{path}.{os.getpid()}")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(not_yet))
+        not_yet.chmod(0o600)
+        self._listener.listen(1024)
+        not_yet.rename(path)  # a process that sees it can connect
+
+    def run(self) -> NoReturn:
+        """Fork for all who ask."""
+        while True:
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.settimeout(5)
+                message, descriptors = ipc.receive(connection, descriptors=3)
+                connection.settimeout(None)
+                if message is not None and len(descriptors) == _DESCRIPTORS.get(message["op"]):
+                    self._fork(connection, message, descriptors)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def _fork(self, connection: socket.socket, message: dict, descriptors: list[int]) -> None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become(connection, message, descriptors)
+            finally:
+                traceback.print_exc()
+                os._exit(1)
+        if self._kept >= 0:
+            os.write(self._kept, f"{pid}\n".encode())  # it may outlast this template
+        ipc.send(connection, {"pid": pid})
+
+    def _become(self, connection: socket.socket, message: dict, descriptors: list[int]) -> NoReturn:
+        self._listener.close()
+        if self._kept >= 0:
+            os.close(self._kept)
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if message.pop("op") == "zygote":
+            function, lifeline, stderr = descriptors
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            asking, _, _ = _CREDENTIALS.unpack(credentials)
+            connection.close()
+            linux.die_with_pipe(lifeline)
+            os.dup2(stderr, 1)
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            linux.join_network(f"/proc/{asking}/ns/net")
+            os.sched_setaffinity(0, os.sched_getaffinity(asking))
+            zygote.serve(function, self._seconds)
+        linux.die_with_pipe(descriptors[0])
+        try:
+            serve.run(serve.Order(**message), lambda: ipc.send(connection, {"ready": True}))
+        except serve.CannotStart as error:
+            ipc.send(connection, {"error": str(error)})
+            os._exit(1)
+
+
+def main() -> None:
+    """Be a template."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.serving.template", description=__doc__.split("\n", 1)[0]
+    )
+    parser.add_argument("socket", help="the path to listen on")
+    parser.add_argument("--parent", type=int, help="die with this parent process")
+    options = parser.parse_args()
+    if options.parent is not None:
+        linux.die_with_parent(options.parent)
+    sys.stdout.flush()
+    Template(options.socket).run()
+
+
+if __name__ == "__main__":
+    main()

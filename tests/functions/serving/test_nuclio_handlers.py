@@ -1,0 +1,38 @@
+"""The functions as Nuclio's Python wrapper calls them: init_context, then handler with the SDK's Context and Event."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.functions.hosting import FUNCTIONS, PYTHON
+
+pytestmark = pytest.mark.mxnet
+
+CALL = """
+import importlib, json, logging, sys
+import nuclio_sdk
+module = importlib.import_module(sys.argv[1] + ".handler")
+encode = nuclio_sdk.json_encoder.Encoder().encode
+context = nuclio_sdk.Context(nuclio_sdk.Logger(logging.WARNING), None, "0", nuclio_sdk.TriggerInfo("http", "http"))
+module.init_context(context)
+for body in ({"op": "health"}, b'{"op": "health"}', {"op": "nothing"}):
+    event = nuclio_sdk.Event(body=body, content_type="application/json", method="POST")
+    answer = nuclio_sdk.Response.from_entrypoint_output(encode, module.handler(context, event))
+    print(json.dumps([answer["status_code"], answer["content_type"], json.loads(answer["body"])]))
+"""
+
+
+@pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
+def test_a_handler_answers_with_status_and_json(role: str) -> None:
+    done = subprocess.run(
+        [PYTHON, "-c", CALL, role], cwd=FUNCTIONS, capture_output=True, text=True, check=True
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(status, kind) for status, kind, _ in answers] == [
+        (200, "application/json"),
+        (200, "application/json"),
+        (400, "application/json"),
+    ]
+    assert answers[0][2]["role"] == answers[1][2]["role"] == role
+    assert answers[2][2]["error"]["reason"] == "BadRequest"

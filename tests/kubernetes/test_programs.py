@@ -1,0 +1,201 @@
+"""Programs on a cluster: a plain script in an image that has Python and nothing of Coach's functions at work."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.cluster import ExistingCluster
+from tests.kubernetes.installed import Coach, job, only, ours
+
+#: Any image with a Python; this one is on every node.
+IMAGE = "coach-functions:0.1.0"
+#: A training loop of its own that goes on from its newest checkpoint, an epoch each half second. The metric has its
+#: own name, and the size of a step comes from a Secret.
+SCRIPT = """
+import os, pathlib, time
+checkpoint = pathlib.Path(os.environ.get("COACH_CHECKPOINTS", "/tmp"), "epoch")
+done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+print("begins after", done, "epochs", flush=True)
+for epoch in range(done + 1, 10000):
+    time.sleep(0.5)
+    checkpoint.with_suffix(".new").write_text(str(epoch))
+    checkpoint.with_suffix(".new").replace(checkpoint)
+    print(f"epoch {epoch} eval_loss {1 / (1 + float(os.environ['STEP']) * epoch):.6f}", flush=True)
+"""
+#: What only the Secret says.
+STEP = "0.500000731"
+#: Where the metric is after ten epochs.
+TEN_EPOCHS = {"metric": "eval_loss", "value": 1 / 6, "epochsInARow": 1}
+NEVER = {"metric": "eval_loss", "value": 1e-9, "epochsInARow": 1}
+
+
+def program(name: str, script: str = SCRIPT, **spec: Any) -> dict[str, Any]:
+    """A TrainingJob with a program, until `spec` says otherwise."""
+    document = job(name)
+    document["spec"] = {
+        "image": IMAGE,
+        "program": {
+            "command": ["python3", "-c", script],
+            "secrets": {"STEP": {"secret": "size", "key": "step"}},
+            "resumes": True,
+        },
+        "target": TEN_EPOCHS,
+        "budget": {"amount": 0.5, "currency": "USD"},
+        "gracePeriod": "5s",
+        "resources": {"worker": {"cpu": "200m", "memory": "128Mi"}},
+        **spec,
+    }
+    return document
+
+
+@pytest.fixture(autouse=True)
+def secret(cluster: ExistingCluster) -> None:
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "size"}, "stringData": {"step": STEP}}
+    cluster.apply(made)
+
+
+def reported(coach: Coach, name: str) -> list[float]:
+    """The values that counted, in order."""
+    return [one["value"] for one in coach.ask("show", name)["epochs"]]
+
+
+def test_a_plain_script_runs_in_its_own_image_to_its_target(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(program("plain"))
+    coach.training("plain", epochs=3)
+    (pod,) = cluster.get("pods", "-l", "coach.dev/job=plain")["items"]
+    assert pod["spec"]["containers"][0]["image"] == IMAGE
+    cluster.kubectl(
+        "delete", "pod", "-l", "app.kubernetes.io/component=handler", "--grace-period=0", "--force"
+    )
+    status = coach.ended("plain")
+    assert (status["state"], status["reason"]) == ("Succeeded", "TargetReached")
+    assert coach.paid("plain") == 0, "another handler took the running program over"
+    values = reported(coach, "plain")
+    assert values == [pytest.approx(1 / (1 + 0.5 * epoch), abs=1e-5) for epoch in range(1, 11)], (
+        "each report counted once"
+    )
+    logs = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "logs", "plain")
+    assert logs.count("begins after 0 epochs") == logs.count("begins after") == 1
+    shown = json.dumps(coach.ask("show", "plain")) + json.dumps(coach.ask("events", "plain"))
+    home = cluster.kubectl(
+        *("exec", "deploy/coach-handler", "--", "sh", "-c"),
+        f"grep -rl {STEP} /var/lib/coach/home /var/lib/coach/checkpoints; true",
+    )
+    assert STEP not in shown + logs and home == "", "nobody but the program reads the Secret"
+
+
+@pytest.mark.full
+def test_an_api_server_that_restarts_costs_no_report(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(program("patient"))
+    coach.training("patient", epochs=2)
+    ours(cluster).restart("kube-apiserver")
+    assert coach.ended("patient")["state"] == "Succeeded"
+    assert coach.paid("patient") == 0
+    assert len(reported(coach, "patient")) == 10 and reported(coach, "patient") == sorted(
+        reported(coach, "patient"), reverse=True
+    )
+
+
+@pytest.mark.full
+def test_a_program_ends_with_its_money_and_not_after(coach: Coach, cluster: ExistingCluster) -> None:
+    money = {"amount": 0.0002, "currency": "USD"}
+    coach.apply(program("poor", target=NEVER, budget=money, stopEarly=False))
+    status = coach.ended("poor")
+    assert (status["state"], status["reason"]) == ("BudgetExhausted", "BudgetSpent")
+    coach.paid("poor")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_without_a_handler_a_program_ends_and_goes_on_under_the_next(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    coach.apply(program("left", target={**NEVER, "value": 1 / 41}))
+    coach.training("left", epochs=2)
+    cluster.kubectl("scale", "deploy/coach-handler", "--replicas=0")
+    try:
+        cluster.kubectl("wait", "pod/left-worker-0", "--for=delete", "--timeout=150s")
+    finally:
+        cluster.kubectl("scale", "deploy/coach-handler", "--replicas=1")
+    assert coach.ended("left")["state"] == "Succeeded"
+    assert coach.paid("left") == 1, "the epoch that its lease ended"
+    logs = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "logs", "left")
+    assert "begins after 0 epochs" in logs and logs.count("begins after") == 2
+
+
+@pytest.mark.full
+def test_a_lost_node_costs_a_program_the_time_since_its_checkpoint(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    nodes = ours(cluster)
+    free = coach.free_node()
+    with only(cluster, free):
+        coach.apply(program("stranded", target={**NEVER, "value": 1 / 31}))
+        coach.training("stranded", epochs=2)
+    assert set(coach.pods("stranded").values()) == {free}
+    nodes.kill_node(free)
+    try:
+        status = coach.ended("stranded")
+    finally:
+        nodes.start_node(free)
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{free}", "--timeout=90s")
+    assert status["state"] == "Succeeded"
+    assert coach.paid("stranded") == 1
+
+
+@pytest.mark.full
+def test_a_suspended_program_goes_on_from_its_checkpoint(coach: Coach, cluster: ExistingCluster) -> None:
+    def suspend(yes: bool) -> None:
+        cluster.kubectl(
+            *("patch", "tj", "resting", "--type", "merge"), "-p", json.dumps({"spec": {"suspend": yes}})
+        )
+
+    coach.apply(program("resting"))
+    coach.training("resting", epochs=2)
+    suspend(True)
+    coach.until("resting", lambda status: status.get("reason") == "Suspended", "suspended")
+    coach.nothing_left("resting")
+    suspend(False)
+    assert coach.ended("resting")["state"] == "Succeeded"
+    coach.paid("resting")
+
+
+#: Two workers meet where torchrun's variables say, and the first one reports what it heard from the second.
+MEET = """
+import os, socket, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    with socket.create_server(("", where[1])) as server:
+        others = [server.accept()[0] for _ in range(world - 1)]
+        said = {other.recv(100) for other in others}
+        assert said == {str(other).encode() for other in range(1, world)}, said
+        for epoch in range(1, 10000):
+            print(f"epoch {epoch} loss {1 / epoch}", flush=True)
+            time.sleep(0.5)
+while True:
+    try:
+        with socket.create_connection(where, 5) as first:
+            first.sendall(str(rank).encode())
+            first.recv(1)
+    except OSError:
+        time.sleep(0.2)
+"""
+
+
+@pytest.mark.full
+def test_the_workers_of_a_program_start_together_and_meet_by_name(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    resources = {"worker": {"cpu": "1050m", "memory": "128Mi"}}  # two are on two nodes
+    command = {"command": ["python3", "-c", MEET]}
+    target = {"loss": 0.04, "epochsInARow": 1}
+    coach.apply(program("met", program=command, target=target, workers={"min": 2}, resources=resources))
+    coach.training("met", epochs=1)
+    assert len(set(coach.pods("met").values())) == 2
+    assert coach.ended("met")["state"] == "Succeeded"
+    assert coach.paid("met") == 0
+    assert not cluster.get("services,jobs", "-l", "coach.dev/job=met")["items"]

@@ -1,0 +1,601 @@
+"""Programs on a real API server with the controllers of Jobs.
+
+The test binds pods, reports their status and answers with their logs, as a kubelet would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coach.core.cluster import Allocation, Pod, PodId, Resources, Role
+from coach.core.errors import TemporaryError
+from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.reasons import Reason
+from coach.core.spec.job import TrainingJob
+from coach.platforms.base import EpochError, EpochOrder, GangSize, PodError
+from coach.platforms.kubernetes import platform as module
+from coach.platforms.kubernetes import pod_logs
+from coach.platforms.kubernetes.platform import KubernetesPlatform
+from coach.platforms.kubernetes.pod_logs import nanoseconds
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.client import Api
+from tests.docs.pages import ROOT
+from tests.packaging.api_server import ApiServer, api_server, served
+from tests.platforms.kubernetes.test_platform import GANGS, PODS, Heard, Kubelets
+from tests.platforms.orders import whole_epoch
+
+pytestmark = pytest.mark.processes
+
+LEASES = "/apis/batch/v1/namespaces/default/jobs"
+SERVICES = "/api/v1/namespaces/default/services"
+FIRST, SECOND = PodId("job", Role.WORKER, 0), PodId("job", Role.WORKER, 1)
+CONTROLLERS = "job-controller,ttl-after-finished-controller,garbage-collector-controller"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with api_server(tmp_path_factory.mktemp("api-server"), CONTROLLERS) as started:
+        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
+        started.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
+        yield started
+
+
+class Node1(Kubelets):
+    """The kubelet of n1, and the logs of its pods."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server)
+        self.logs: dict[str, list[tuple[str, str]]] = {}
+        self.ended: set[str] = set()
+        self.changed = asyncio.Event()
+        self.breaks = False
+
+    async def start(self, pod: PodId) -> None:
+        """Its container runs."""
+        self.logs[pod.name] = []
+        self.ended.discard(pod.name)
+        await self.bind(pod.name, "n1")
+        await self.status(
+            pod.name,
+            phase="Running",
+            podIP="10.1.1.7",
+            podIPs=[{"ip": "10.1.1.7"}],
+            conditions=[{"type": "Ready", "status": "True"}],
+            containerStatuses=[self._container(running={"startedAt": _now()})],
+        )
+
+    async def end(self, pod: PodId, code: int = 0, reason: str = "Completed", message: str = "") -> None:
+        """Its container ends."""
+        self.ended.add(pod.name)
+        self._changed()
+        terminated = {"exitCode": code, "reason": reason, "message": message}
+        await self.status(
+            pod.name,
+            phase="Failed" if code else "Succeeded",
+            containerStatuses=[
+                self._container(terminated={**terminated, "startedAt": _now(), "finishedAt": _now()})
+            ],
+        )
+
+    async def obey(self, pod: PodId) -> int:
+        """Wait until it is to end, and end it; the grace period."""
+        async with asyncio.timeout(30):
+            while "deletionTimestamp" not in (found := await self.there(pod.name))["metadata"]:
+                await asyncio.sleep(0.02)
+        await self.end(pod, 143, "Error")
+        await self._ask("DELETE", f"{PODS}/{pod.name}?gracePeriodSeconds=0")
+        return int(found["metadata"]["deletionGracePeriodSeconds"])
+
+    def prints(self, pod: PodId, *texts: str, later: int = 0, heard: bool = True) -> None:
+        """Its program prints, so many seconds from now; `heard`: all connections to its log have it."""
+        for text in texts:
+            at = time.time_ns() + later * 10**9
+            seconds = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self.logs[pod.name].append((f"{seconds}.{at % 10**9:09d}Z", text))
+        if heard:
+            self._changed()
+
+    def break_off(self) -> None:
+        """Break all connections to logs, in the middle of a line."""
+        self.breaks = True
+        self._changed()
+        self.breaks = False
+
+    async def text(self, _api: Api, path: str, **query: str) -> AsyncIterator[bytes]:
+        """What `Api.text` gives."""
+        name, sent = path.split("/")[-2], 0
+        begin = nanoseconds(query["sinceTime"]) if "sinceTime" in query else 0
+        log = self.logs[name]
+        while True:
+            changed, over = self.changed, name in self.ended
+            for at, text in log[sent:]:
+                if nanoseconds(at) >= begin:
+                    yield f"{at} {text}\n".encode()
+                sent += 1
+            if over:
+                return
+            await changed.wait()
+            if self.breaks:
+                if sent < len(log):
+                    yield f"{log[sent][0]} {log[sent][1]}".encode()[:-2]
+                raise TemporaryError("the API server restarts")
+
+    def _changed(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    @staticmethod
+    def _container(**state: Any) -> dict[str, Any]:
+        ready = "running" in state
+        return {
+            "name": "program",
+            "image": "x",
+            "imageID": "",
+            "ready": ready,
+            "restartCount": 0,
+            "state": state,
+        }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Handler(Heard):
+    """A handler that takes over what `wanted` names."""
+
+    def __init__(self, wanted: Collection[PodId] = ()) -> None:
+        super().__init__()
+        self.wanted = set(wanted)
+        self.left: dict[PodId, str] = {}
+
+    def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
+        self.left = dict(programs)
+        return self.wanted & programs.keys()
+
+
+def training_job(program: dict[str, Any] | None = None, **changes: Any) -> TrainingJob:
+    return TrainingJob.from_json(
+        {
+            "apiVersion": "coach.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": "job"},
+            "spec": {
+                "image": "me/train:1",
+                "program": {"command": ["python3", "train.py"], **(program or {})},
+                "target": {"loss": 0.1},
+                "budget": {"amount": 1, "currency": "USD"},
+                "gracePeriod": "2s",
+                **changes,
+            },
+        }
+    )
+
+
+@pytest.fixture
+def opened(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Awaitable[tuple[KubernetesPlatform, Node1, Handler]]]:
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+    monkeypatch.setattr(module, "FORCE_SECONDS", 0.3)
+    monkeypatch.setattr(pod_logs, "RETRY_SECONDS", 0.05)
+
+    async def open_(
+        node: Node1 | None = None, wanted: Collection[PodId] = (), volume: str = ""
+    ) -> tuple[KubernetesPlatform, Node1, Handler]:
+        node = node or Node1(server)
+        await node.node("n1")
+        served_by = node
+
+        def text(api: Api, path: str, **query: str) -> AsyncIterator[bytes]:
+            return served_by.text(api, path, **query)
+
+        monkeypatch.setattr(Api, "text", text)
+        settings = Settings("coach-functions:9", handler="h", volume_claim=volume)
+        platform, heard = (
+            KubernetesPlatform(Api.connect, settings, lambda _: tmp_path, time.time),
+            Handler(wanted),
+        )
+        await platform.open(heard)
+        return platform, node, heard
+
+    return open_
+
+
+def runs(body: Callable[[], Awaitable[None]], server: ApiServer) -> None:
+    """Run it; nothing is left afterwards."""
+    asyncio.run(asyncio.wait_for(body(), 120))  # type: ignore[arg-type]
+    for path in (PODS, GANGS, LEASES):
+        assert server.admin.get(path)["items"] == [], path
+    names = [one["metadata"]["name"] for one in server.admin.get(SERVICES)["items"]]
+    assert names == ["kubernetes"]
+
+
+async def deploy(
+    platform: KubernetesPlatform, node: Node1, job: TrainingJob, *workers: PodId
+) -> dict[PodId, str]:
+    """Have these workers run; their identities."""
+    count = Allocation(len(workers), 0)
+    await platform.gang(GangSize("job", count, count, 0), job)
+    pods = [Pod(worker, "", job.spec.resources.of(Role.WORKER)) for worker in workers]
+    starting = [asyncio.create_task(platform.deploy(pod, job)) for pod in pods]
+    for worker in workers:
+        await node.start(worker)
+    return dict(zip(workers, [(await one).address for one in starting], strict=True))
+
+
+def order_of(job: TrainingJob, pods: Mapping[PodId, str], number: int = 1, **more: Any) -> EpochOrder:
+    due = more.pop("due", time.time() + 100)
+    action = whole_epoch(list(pods), "file:///out", token=f"job.{number}", group="job.g1")
+    return EpochOrder(action, job, pods, due, **more)
+
+
+async def epoch(platform: KubernetesPlatform, order: EpochOrder) -> EpochReport:
+    return (await platform.run_epoch(order, lambda _: None))[0]
+
+
+async def finish(platform: KubernetesPlatform, *workers: PodId) -> None:
+    await platform.release(workers)
+    await platform.forget("job")
+    await platform.close()
+
+
+def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume")
+        program = {
+            "command": ["sh", "-c", "echo $(HOME) $$ $HOME"],
+            "directory": "/workspace",
+            "env": {"A": "$(B)"},
+            "secrets": {"TOKEN": {"secret": "hub", "key": "token"}},
+            "volumes": {"/data": "imagenet"},
+            "resumes": True,
+        }
+        job = training_job(program, checkpoint={"uri": "/data/kept"})
+        await deploy(platform, node, job, FIRST)
+        made = (await node.there(FIRST.name))["spec"]
+        (container,) = made["containers"]
+        assert container["image"] == "me/train:1" and container["workingDir"] == "/workspace"
+        assert container["command"] == ["sh", "-c", "echo $$(HOME) $$$$ $$HOME"], "the words are literal"
+        said = {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+        assert said == {
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+            "A": "$$(B)",
+            "COACH_JOB": "job",
+            "COACH_CHECKPOINTS": "/data/kept/job",
+            "TOKEN": {"secretKeyRef": {"name": "hub", "key": "token"}},
+        }
+        claims = {
+            one["name"]: one.get("persistentVolumeClaim", {}).get("claimName") for one in made["volumes"]
+        }
+        seen = {
+            one["mountPath"]: (claims[one["name"]], one.get("subPath"), one.get("readOnly", False))
+            for one in container["volumeMounts"]
+        }
+        assert seen == {
+            "/dev/shm": (None, None, False),
+            "/data": ("imagenet", None, False),
+            "/data/kept/job": ("imagenet", "kept/job", False),
+            "/var/lib/coach/data": ("coach-volume", "data", True),
+        }
+        assert made["terminationGracePeriodSeconds"] == 2 and made["restartPolicy"] == "Never"
+        assert made["schedulerName"] == "coach" and not made["automountServiceAccountToken"]
+        gang = (await node.there("job", GANGS))["spec"]["roles"]
+        assert {role["name"]: role["required"] for role in gang} == {"scheduler": 0, "server": 0, "worker": 1}
+        await finish(platform, FIRST)
+
+    runs(body, server)
+
+
+def test_workers_know_each_other_as_torchrun_would_have_it(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job(workers={"min": 2})
+        await deploy(platform, node, job, FIRST, SECOND)
+        made = [(await node.there(pod.name))["spec"] for pod in (FIRST, SECOND)]
+        said = [{one["name"]: one["value"] for one in spec["containers"][0]["env"]} for spec in made]
+        assert [one["RANK"] for one in said] == ["0", "1"]
+        for one in said:
+            assert (one["WORLD_SIZE"], one["LOCAL_RANK"]) == ("2", "0")
+            assert one["MASTER_ADDR"] == f"{made[0]['hostname']}.{made[0]['subdomain']}"
+            assert one["MASTER_ADDR"] == "job-worker-0.coach-job" and one["MASTER_PORT"] == "29500"
+        service = (await node.there("coach-job", SERVICES))["spec"]
+        assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
+        labels = (await node.there(FIRST.name))["metadata"]["labels"]
+        assert service["selector"].items() <= labels.items()
+        await finish(platform, FIRST, SECOND)
+
+    runs(body, server)
+
+
+def test_each_report_of_the_log_counts_once_though_connections_break(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, heard = await opened()
+        job = training_job({"metrics": {"loss": "loss ([0-9.]+)", "f1": "f1 ([0-9.]+)"}})
+        pods = await deploy(platform, node, job, FIRST)
+        node.prints(FIRST, "starts", "f1 0.5", "loss 0.9")
+        report = await epoch(platform, order_of(job, pods))
+        assert (report.loss, report.metrics) == (0.9, {"f1": 0.5})
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, 2)))
+        await asyncio.sleep(0)
+        node.prints(FIRST, "loss 0.8")
+        assert (await waiting).loss == 0.8
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, 3)))
+        node.logs[FIRST.name].append((node.logs[FIRST.name][-1][0], "loss 0.7"))  # at the same time
+        node.break_off()
+        assert (await waiting).loss == 0.7
+        for later in (1, 2, 3):
+            node.prints(FIRST, f"loss 0.{7 - later}", later=later, heard=False)
+        node.break_off()
+        found = [await epoch(platform, order_of(job, pods, number)) for number in (4, 5, 6)]
+        assert [report.loss for report in found] == [0.6, 0.5, 0.4], "what came during the break, one by one"
+        seconds = [report.train_seconds for report in found[1:]]
+        assert seconds == [pytest.approx(1.0, abs=0.1)] * 2, "in the log's own time"
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, 7)))
+        node.break_off()
+        node.prints(FIRST, "goodbye", later=4)
+        await node.end(FIRST)
+        with pytest.raises(EpochError) as ended:
+            await waiting
+        assert ended.value.reason is Reason.PROGRAM_ENDED, "no report of before came again"
+        assert not heard.lost
+        log = (platform._folder("job") / "job-worker-0.log").read_text()
+        assert log.count("loss 0.8") == log.count("starts") == log.count("goodbye") == 1
+        await finish(platform, FIRST)
+
+    runs(body, server)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "words"),
+    [
+        (
+            {"code": 3, "reason": "Error"},
+            Reason.PROGRAM_FAILED,
+            "exit code 3 after 0.0 s; it printed last: oh",
+        ),
+        ({"code": 137, "reason": "OOMKilled"}, Reason.OUT_OF_MEMORY, "1.00 GiB"),
+        (
+            {"code": 128, "reason": "StartError", "message": 'exec: "pthon": not found'},
+            Reason.PROGRAM_FAILED,
+            'cannot start exec: "pthon": not found',
+        ),
+    ],
+    ids=["exit code", "memory", "no such command"],
+)
+def test_a_program_that_fails_says_how(
+    opened: Any, server: ApiServer, end: dict[str, Any], reason: Reason, words: str
+) -> None:
+    async def body() -> None:
+        platform, node, heard = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        node.prints(FIRST, "oh")
+        await node.end(FIRST, **end)
+        with pytest.raises(EpochError) as failed:
+            await epoch(platform, order_of(job, pods))
+        assert failed.value.reason is reason and words in str(failed.value)
+        assert [pod for pod, _, _ in heard.lost] == [FIRST], "another attempt makes another pod"
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_a_program_that_ended_before_its_pod_was_seen_to_run_has_run(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job, one = training_job(), Allocation(1, 0)
+        await platform.gang(GangSize("job", one, one, 0), job)
+        starting = asyncio.create_task(platform.deploy(Pod(FIRST, "", Resources(1.0, 1.0)), job))
+        await node.bind(FIRST.name, "n1")
+        node.logs[FIRST.name] = []
+        node.prints(FIRST, "loss 0.4")
+        await node.end(FIRST)
+        pods = {FIRST: (await starting).address}
+        assert (await epoch(platform, order_of(job, pods))).loss == 0.4
+        with pytest.raises(EpochError) as ended:
+            await epoch(platform, order_of(job, pods, 2))
+        assert ended.value.reason is Reason.PROGRAM_ENDED
+        await finish(platform, FIRST)
+
+    runs(body, server)
+
+
+def test_where_one_worker_fails_the_others_are_ended(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job(workers={"min": 2})
+        pods = await deploy(platform, node, job, FIRST, SECOND)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await node.end(SECOND, 9, "Error")
+        assert await node.obey(FIRST) == 3
+        with pytest.raises(EpochError, match="worker 1: exit code 9") as failed:
+            await waiting
+        assert failed.value.reason is Reason.PROGRAM_FAILED
+        await finish(platform)
+
+    runs(body, server)
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_pod_that_the_cluster_takes_is_made_again_only_where_the_program_can_resume(
+    opened: Any, server: ApiServer, resumes: bool
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume")
+        job = training_job({"resumes": resumes})
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(0.1)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        await node.status(FIRST.name, conditions=[{"type": "Ready", "status": "True"}, target])
+        await node._ask("DELETE", f"{PODS}/{FIRST.name}")
+        await node.obey(FIRST)
+        with pytest.raises(EpochError, match="PreemptionByScheduler") as failed:
+            await waiting
+        assert failed.value.reason is (Reason.DISRUPTED if resumes else Reason.PROGRAM_FAILED)
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_a_program_gets_sigterm_a_grace_period_before_its_money_ends(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        order = order_of(job, pods, due=time.time() + 6)
+        waiting = asyncio.create_task(epoch(platform, order))
+        assert await node.obey(FIRST) == 2
+        assert time.time() <= order.due - 2, "it has its grace period before the money ends"
+        with pytest.raises(EpochError) as failed:
+            await waiting
+        assert failed.value.reason is Reason.DEADLINE_EXCEEDED
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_an_extended_program_goes_on(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, due=time.time() + 6)))
+        before = int((await node.there("job-lease", LEASES))["spec"]["ttlSecondsAfterFinished"])
+        await asyncio.sleep(0.1)
+        await platform.extend_epoch("job.1", time.time() + 300)
+        async with asyncio.timeout(10):
+            while (await node.there("job-lease", LEASES))["spec"]["ttlSecondsAfterFinished"] < 200:
+                await asyncio.sleep(0.02)
+        assert before <= 90
+        await asyncio.sleep(3)
+        assert "deletionTimestamp" not in (await node.there(FIRST.name))["metadata"]
+        stopping = asyncio.create_task(platform.stop_epoch("job.1", Reason.SUSPENDED))
+        assert await node.obey(FIRST) == 2
+        await stopping
+        with pytest.raises(EpochError) as failed:
+            await waiting
+        assert failed.value.reason is Reason.SUSPENDED
+        await finish(platform, FIRST)
+
+    runs(body, server)
+
+
+async def die(platform: KubernetesPlatform) -> None:
+    """What is left of a handler that was killed: nothing of it runs any more."""
+    await platform._programs.close()
+    for task in platform._tasks:
+        task.cancel()
+    await asyncio.gather(*platform._tasks, return_exceptions=True)
+    await asyncio.gather(*(one.close() for one in platform._followed))
+    await platform._http.aclose()
+    await platform._api.close()
+
+
+def test_a_program_without_a_handler_ends_when_its_money_does(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, due=time.time() + 8)))
+        async with asyncio.timeout(10):
+            while (await node.there("job-lease", LEASES))["spec"]["ttlSecondsAfterFinished"] > 10:
+                await asyncio.sleep(0.02)
+        waiting.cancel()
+        await die(platform)
+        assert await node.obey(FIRST) == 2, "with its grace period"
+        await node.gone("job-lease", LEASES)
+        platform, _, heard = await opened(node, wanted=[FIRST])
+        assert not heard.left
+        await platform.close()
+
+    runs(body, server)
+
+
+def test_a_killed_handler_takes_the_program_over_and_counts_no_report_twice(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        node.prints(FIRST, "loss 0.9")
+        first = await epoch(platform, order_of(job, pods))
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, 2)))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        await die(platform)
+        node.prints(FIRST, "loss 0.8")
+        platform, _, heard = await opened(node, wanted=[FIRST])
+        assert heard.left == pods, "they are known by their identities"
+        second = await epoch(platform, order_of(job, pods, 2, mark=first.mark))
+        assert second.loss == 0.8 and 0 < second.train_seconds < 60
+        node.prints(FIRST, "loss 0.7")
+        third = await epoch(platform, order_of(job, pods, 3))
+        assert third.loss == 0.7 and third.mark > second.mark > first.mark
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        assert await node.obey(FIRST) == 2
+        await releasing
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        await deploy(platform, node, training_job(), FIRST)
+        await die(platform)
+        platform, _, heard = await opened(node)
+        assert heard.left.keys() == {FIRST}
+        await node.gone(FIRST.name)
+        await platform.close()
+
+    runs(body, server)
+
+
+@pytest.mark.parametrize(
+    ("changes", "volume", "words"),
+    [
+        ({"image": None}, "", "runs in an image of its own: say spec.image"),
+        (
+            {"program": {"command": ["x"], "volumes": {"/all": "coach-volume"}}},
+            "coach-volume",
+            "coach-volume is Coach's own volume",
+        ),
+        ({"program": {"command": ["x"], "resumes": True}}, "", "name a claim in program.volumes"),
+        (
+            {"program": {"command": ["x"], "resumes": True}, "workers": {"min": 1, "max": 2}},
+            "coach-volume",
+            "on a cluster the number of a program's workers is fixed",
+        ),
+        (
+            {"program": {"command": ["x"], "metrics": {"loss": "csv:metrics.csv"}}},
+            "",
+            "program.metrics.loss: csv is on one machine only",
+        ),
+    ],
+    ids=["no image", "Coach's volume", "no volume", "workers that change", "a file in the pod"],
+)
+def test_what_cannot_run_on_this_cluster_is_refused_with_the_reason(
+    opened: Any, server: ApiServer, changes: dict[str, Any], volume: str, words: str
+) -> None:
+    async def body() -> None:
+        platform, _, _ = await opened(volume=volume)
+        one = Allocation(1, 0)
+        with pytest.raises(PodError, match=words) as refused:
+            await platform.gang(GangSize("job", one, one, 0), training_job(**changes))
+        assert refused.value.reason is Reason.POD_REFUSED
+        await platform.close()
+
+    runs(body, server)
