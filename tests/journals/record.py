@@ -17,16 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from coach import __version__
+from coach.core.cluster import Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from tests.chaos.processes import marked
 from tests.journals.replay import FOLDER, write
 from tests.journals.test_replay import SCHEMA, schema
 
@@ -132,6 +133,13 @@ class Handler:
     def epochs(self, name: str, many: int) -> None:
         self.until(f"{many} epochs of {name}", lambda jobs, _: len(jobs[name].epochs) >= many)
 
+    def address(self, role: Role) -> str:
+        """host:port of the newest function of this role."""
+        journal = Journal.read(self.home.journal(1))
+        ready = [record for _, record in journal.records() if isinstance(record, ev.PodReady)]
+        journal.close()
+        return next(record.address for record in reversed(ready) if record.pod.role is role)
+
     def kill(self) -> None:
         """Kill it, and start another one."""
         self.process.kill()
@@ -168,11 +176,13 @@ def faults(handler: Handler) -> None:
     """A worker is killed in an epoch, then the handler."""
     handler.submit(job("struck", target={"loss": 0.0001}, maxEpochs=14))
     handler.epochs("struck", 4)
-    for pid in marked("COACH_HOME", str(handler.home.path)):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
-        if pid != handler.process.pid and b"zygote" in words:
-            os.kill(pid, signal.SIGKILL)
-            break
+    worker = handler.address(Role.WORKER)
+    os.kill(
+        httpx.post(f"http://{worker}/", json={"op": "health"}, timeout=30).json()["zygote_pid"],
+        signal.SIGKILL,
+    )
+    failed = lambda _, records: any(isinstance(record, ev.PodLost | ev.EpochFailed) for record in records)  # noqa: E731
+    handler.until("a lost worker", failed)
     handler.epochs("struck", 7)
     running = lambda _, records: isinstance(records[-1], act.RunEpoch | act.SetStatus)  # noqa: E731
     handler.until("an epoch", running)

@@ -193,6 +193,10 @@ def test_known_points_are_medians_by_allocation(earlier: list[StoredJob]) -> Non
         {"model": {"file": "file:///m.py"}},
         {"data": {"format": "digits8x8", "size": 100}},
         {"batchSize": 128},
+        {"model": {"file": "file:///m.py", "sha256": DIGEST, "args": {"width": 3}}},
+        {"microBatch": 8},
+        {"epoch": {"samples": 100}},
+        {"epoch": {"time": "5m"}},
         {"mode": "async"},
         {"resources": {"worker": {"cpu": "2", "memory": "500Mi"}}},
     ],
@@ -218,6 +222,9 @@ def test_known_epochs_are_those_after_which_the_target_had_held_in_earlier_jobs(
     assert known_epochs(earlier, wanted()) == job.epochs_trained
     assert known_epochs(earlier, wanted(target={"loss": 0.2})) is None
     assert known_epochs(earlier, wanted(optimizer={"learningRate": 0.5})) is None
+    assert known_epochs(earlier, wanted(clip={"norm": 1.0})) is None
+    assert known_epochs(earlier, wanted(epoch={"fraction": 0.5})) is None
+    assert known_epochs(earlier, wanted(microBatch=8)) == job.epochs_trained
     short = replace(earlier[0], job=replace(job, state=State.BUDGET_EXHAUSTED, epochs=job.epochs[:-1]))
     assert known_epochs([short], wanted()) is None
     assert known_epochs([*earlier, short], wanted()) == job.epochs_trained
