@@ -18,6 +18,7 @@ import typer.core
 from coach import collector
 from coach.cli import remote, simulate
 from coach.cli.jobs import (
+    budget,
     cancel,
     events,
     logs,
@@ -34,7 +35,7 @@ from coach.cli.jobs import (
     why,
 )
 from coach.cli.program import split
-from coach.cli.results import compare, export, model, plot, prune
+from coach.cli.results import compare, export, model, plot, prices, prune
 from coach.cli.service import deploy, doctor, serve, ui
 from coach.core.errors import CoachError
 from coach.jobfiles.diagnostics import JobFileError
@@ -84,12 +85,13 @@ COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs, ui),
     simulate,
-    *(plan, validate, try_, program_module, deploy),
+    *(plan, prices, validate, try_, program_module, deploy),
     *(model, compare, prune, export, plot),
     doctor,
 )
 for command in COMMANDS:
     app.command(name=command.__name__.rpartition(".")[2].rstrip("_").replace("_", "-"))(command.command)
+app.add_typer(budget.app, name="budget")
 
 
 def _version(wanted: bool) -> None:

@@ -22,12 +22,18 @@ def helps() -> Iterator[tuple[str, str]]:
     group: Any = typer.main.get_command(app)
     above = group.context_class(group, info_name="coach", terminal_width=WIDTH, max_content_width=WIDTH)
     yield "", group.get_help(above)
+    yield from _below(group, above)
+
+
+def _below(group: Any, above: Any, names: str = "") -> Iterator[tuple[str, str]]:
     for name in group.list_commands(above):
         command = group.get_command(above, name)
         context = command.context_class(
             command, info_name=name, parent=above, terminal_width=WIDTH, max_content_width=WIDTH
         )
-        yield name, command.get_help(context)
+        yield f"{names}{name}", command.get_help(context)
+        if hasattr(command, "commands"):
+            yield from _below(command, context, f"{names}{name} ")
 
 
 def section() -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from coach.platforms.kubernetes_api.client import Api
 
 #: Commands that run in the handler's pod.
-IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "doctor", "plan", "compare", "prune")
+IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "budget", "doctor", "plan", "compare", "prune")
 #: Commands that change the cluster's objects.
 ON_OBJECTS = ("submit", "suspend", "resume")
 #: The command that brings a file from the handler's pod, and the one that makes its page reachable from here.

@@ -54,7 +54,9 @@ def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: 
         servers=row.servers,
         spent=_money(row.spent, row.currency),
         reserved=_money(row.reserved, row.currency),
-        budget="unlimited" if row.budget is None else f"{formatting.plain_amount(row.budget)} {row.currency}",
+        budget=row.account or "unlimited"
+        if row.budget is None
+        else f"{formatting.plain_amount(row.budget)} {row.currency}",
         eta=None if row.eta is None else _time(now + row.eta),
         start_time=_time(job.started_at),
         completion_time=_time(job.ended_at),

@@ -29,8 +29,30 @@ def to_amount(money: Money) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine that is rented as one: its cores, GiB and GPUs, and its price an hour in currency units.
+
+    A gang pays its part of such machines: the largest of its shares of their cores, memory and GPUs; or, `whole`, as
+    many machines as that takes.
+    """
+
+    hour: float
+    cpu: float
+    memory: float
+    gpu: float = 0.0
+    whole: bool = False
+
+    def rate(self, requests: Resources) -> float:
+        """Price of holding `requests`, in currency units a second."""
+        machines = max(requests.cpu / self.cpu, requests.memory / self.memory)
+        if self.gpu:
+            machines = max(machines, requests.gpu / self.gpu)
+        return self.hour / 3600.0 * (math.ceil(machines - 1e-9) if self.whole else machines)
+
+
+@dataclass(frozen=True, slots=True)
 class PriceBook:
-    """Prices in currency units: per vCPU-second, GiB-second, GPU-second and function invocation."""
+    """Prices in currency units: per vCPU-second, GiB-second, GPU-second and function invocation, or of an instance."""
 
     name: str
     currency: str
@@ -38,6 +60,7 @@ class PriceBook:
     gib_second: float
     invocation: float
     gpu_second: float = 0.0
+    instance: Instance | None = None
 
     def rate(self, requests: Resources) -> float:
         """Price of holding `requests`, in currency units a second."""
@@ -45,6 +68,7 @@ class PriceBook:
             requests.cpu * self.vcpu_second
             + requests.memory * self.gib_second
             + requests.gpu * self.gpu_second
+            + (self.instance.rate(requests) if self.instance else 0.0)
         )
 
     def cost(self, requests: Resources, seconds: float, invocations: int = 0) -> Money:

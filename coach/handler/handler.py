@@ -22,15 +22,18 @@ from coach.core.estimation.fit import fit_models
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs import fold
+from coach.core.jobs.accounts import Accounts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle.account_wait import shortage
 from coach.core.lifecycle.reducer import Reducer, required_to_start
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Model
-from coach.handler import warm_up
+from coach.handler import accounts, warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
 from coach.handler.state.checkpoints import kept, obsolete, sweep
@@ -93,6 +96,11 @@ class Handler:
         return self._reducer.jobs
 
     @property
+    def accounts(self) -> Accounts:
+        """The budgets over jobs. To be read, not changed."""
+        return self._reducer.accounts
+
+    @property
     def checkpoints(self) -> str | None:
         """URI of the folder for checkpoints, where it is not the state folder (`Platform.checkpoints`)."""
         return self._platform.checkpoints
@@ -103,6 +111,7 @@ class Handler:
 
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
+        self._reducer.accounts = self._journal.accounts(self._reducer.jobs)
         # While the platform opens, which leaves a core free. The first decision waits for both.
         importing = asyncio.create_task(asyncio.to_thread(warm_up.for_fits))
         cluster = await self._platform.open(self)
@@ -143,16 +152,36 @@ class Handler:
     ) -> None:
         """Take on a job. `checkpoints` is the URI of the folder for its checkpoints; `request` as in `JobSubmitted`.
 
-        Raises UserError where the journal has a job of that name.
+        Raises UserError where the journal has a job of that name, or the job's account can never pay it.
         """
         if spec.name in self.jobs or spec.name in self._submitted:
             raise UserError(f"there is a job {spec.name} already; give the new one another metadata.name")
+        self.refuse_unpayable(spec)
         self._submitted.add(spec.name)
         self._send(
             ev.JobSubmitted(
                 self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request
             )
         )
+
+    def refuse_unpayable(self, spec: TrainingJob) -> None:
+        """Raises UserError for a job whose account is not there, or can never pay its first epoch."""
+        account = spec.spec.budget.account
+        if account is None:
+            return
+        if problem := self.accounts.problem_of(account, spec.spec.price_book.currency):
+            raise UserError(f"{spec.name}: {problem}")
+        job = fold.submitted(ev.JobSubmitted(self.now(), spec.name, spec.to_json(), ""))
+        job.account_money = self.accounts.money(job, self.now())
+        short = shortage(self.accounts, job, self.now())
+        if short is not None and short.never:
+            helps = "or request smaller resources, a shorter miniEpoch, cheaper prices"
+            raise UserError(f"{spec.name}: {short.message}; raise it: {short.helps} AMOUNT, {helps}")
+
+    def set_account(self, wanted: ev.AccountSet) -> None:
+        """Set the terms of a budget over jobs. Raises UserError for those that cannot be."""
+        accounts.refuse(self.accounts, wanted)
+        self._send(wanted.at_time(self.now()))
 
     def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:
         """Go on with a job that was suspended or whose handler died."""

@@ -26,6 +26,7 @@ from coach.handler.handler import Handler
 from coach.handler.interactive_run import Foreground, RunObserver, over
 from coach.handler.prior_runs import known_epochs, known_points
 from coach.handler.state.journal import Journal
+from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose
 from coach.platforms.base import Platform, Progress
 
@@ -96,9 +97,22 @@ class Session(Foreground):
                 )
             past = self.home.past()
             self.chosen = self._choose(past)
-            journal = self.home.open_journal(_common_journal(self.chosen))
+            journal = self._open(_common_journal(self.chosen))
             with contextlib.closing(journal):
                 return self._run(lambda: self._main(journal, past, planning))
+
+    def _open(self, wanted: Path | None) -> Journal:
+        """The journal of the resumed jobs, that of the accounts, or any that no handler has."""
+        paid = [one.name for one in self.chosen if one.spec.spec.budget.account is not None]
+        if not paid or wanted is not None:
+            return self.home.open_journal(wanted)
+        try:
+            return self.home.open_journal(self.home.journal(1))
+        except JournalBusyError as error:
+            raise UserError(
+                f"{paid[0]}: another `coach run` has the accounts now; run both jobs by one service, "
+                "`coach serve` and `coach submit FILE`, or wait for it to end: coach ps"
+            ) from error
 
     def _choose(self, past: dict[str, StoredJob]) -> list[Chosen]:
         chosen = [Chosen(past[name].job.job_file, past[name]) for name in self._resumed]
@@ -125,6 +139,9 @@ class Session(Foreground):
 
     def _start_jobs(self, handler: Handler, past: dict[str, StoredJob]) -> None:
         """Submit the new jobs with the measurements of similar ones, and resume the others."""
+        for one in self.chosen:
+            if one.past is None:
+                handler.refuse_unpayable(one.spec)
         for one in self.chosen:
             if one.past is None:
                 self._pending.add(one.name)

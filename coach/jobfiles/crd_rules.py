@@ -78,7 +78,7 @@ def _only_static(role: str) -> Rule:
 
 
 _NO_SERVERS = "PyTorch jobs train by all-reduce, without parameter servers - leave `servers` out"
-_EITHER = "amount and currency, or unlimited: true alone"
+_EITHER = "amount and currency, an account, or unlimited: true alone"
 _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
 _LEAST, _MOST = _limit("workers", "min", 1), _limit("workers", "max", 4)
 _OWN = "a program has its own - leave `%s` out"
@@ -295,7 +295,24 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             "cannot change - the one of before; or another job",
             ".chanceOfRunningOut",
         ),
-        _rule("has(self.unlimited) || has(self.amount) || has(self.currency)", f"no amount - {_EITHER}"),
+        _rule(
+            "!has(self.unlimited) || has(self.amount) || has(self.currency) || !has(self.account)",
+            f"both unlimited and account - {_EITHER}",
+        ),
+        _rule(
+            "has(self.account) == has(oldSelf.account) && (!has(self.account) || self.account == oldSelf.account)",
+            "cannot change - the one of before; or another job",
+            ".account",
+        ),
+        _rule(
+            "!has(self.account) || has(self.amount) == has(oldSelf.amount)",
+            "cannot be added, or taken away - as it was before; or another job",
+            ".amount",
+        ),
+        _rule(
+            "has(self.unlimited) || has(self.amount) || has(self.currency) || has(self.account)",
+            f"no amount - {_EITHER}",
+        ),
         _rule(
             "has(self.amount) || !has(self.currency) || has(self.unlimited)",
             f"required - {_EITHER}",

@@ -16,6 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from coach.core.cluster import Resources
 from coach.core.spec.job import DataFormat, Framework, TrainingJob
 from coach.core.spec.training import MAX_FILES, file_and_net
 from coach.core.spec.types import LONGEST_URI
@@ -218,8 +219,8 @@ def _warnings(found: _Found) -> Iterator[Problem]:
         right = "nothing on this machine: only a cluster obeys it"
         yield found.problem(("spec", "suspend"), "suspended", "true", right)
     gpus = found.job.spec.resources.worker.gpu
-    if gpus and not found.job.spec.price_book.gpu_second:
-        right = "prices with a gpuSecond; with these the budget counts no GPU"
+    if gpus and found.job.spec.price_book.rate(Resources(0.0, 0.0, 1.0)) == 0.0:
+        right = "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"
         yield found.problem(
             ("spec", "resources", "worker", "gpu"), "a GPU that costs nothing", str(gpus), right
         )

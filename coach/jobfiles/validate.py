@@ -13,6 +13,7 @@ from typing import Any
 import pydantic
 from pydantic_core import ErrorDetails
 
+from coach.core.errors import UserError
 from coach.core.spec.job import API_VERSION, Framework, JobSpec, TrainingJob
 from coach.core.spec.types import (
     ARGUMENT_NAME_PATTERN,
@@ -26,7 +27,7 @@ from coach.core.spec.types import (
     VARIABLE_PATTERN,
     CrossFieldError,
 )
-from coach.jobfiles import optimizers
+from coach.jobfiles import optimizers, prices
 from coach.jobfiles.diagnostics import Problem, dotted, show
 from coach.jobfiles.hints import right_for
 from coach.jobfiles.schema import KIND, branches, lookup
@@ -72,6 +73,7 @@ def check(
     data = document.plain()
     if framework is not None and isinstance(data.get("spec"), dict):
         data["spec"].setdefault("framework", framework.value)
+    problems += _priced(document, path, data)
     job: TrainingJob | None = None
     for attempt in range(_ROUNDS):
         errors: list[ErrorDetails] = []
@@ -108,6 +110,20 @@ def check(
     new = [problem for problem in problems if (problem.line, problem.column) not in before]
     new.sort(key=lambda problem: (problem.line, problem.column))
     return job, new
+
+
+def _priced(document: YamlNode, path: str, data: dict[str, Any]) -> Iterator[Problem]:
+    """Put the numbers of an offer in the place of its name; or say why there is no such offer."""
+    spec = data.get("spec")
+    named = spec.get("prices") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(named, str) or "/" not in named:
+        return
+    try:
+        spec["prices"] = prices.prices_of(named)
+    except UserError as error:
+        del spec["prices"]
+        line, column = place(document, ("spec", "prices"))
+        yield Problem(path, line, column, "spec.prices", "no such offer", show(named), str(error))
 
 
 def place(document: YamlNode, at: Path) -> tuple[int, int]:

@@ -1,22 +1,26 @@
-"""Replaying a journal's records, for what a job's last state does not contain."""
+"""Replaying a journal's records, for what a job's last state does not contain; and the rows of budgets over jobs."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
+from coach.core.jobs.accounts import Account, Accounts
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason
-from coach.core.money import Charge, to_amount
+from coach.core.money import Charge, Money, to_amount
+from coach.core.periods import EVER, MONTH, Period
+from coach.handler.accounts import Payment
 from coach.report.formatting import iso
-from coach.report.row_types import LEDGER_COLUMNS, LedgerRow
+from coach.report.row_types import LEDGER_COLUMNS, AccountRow, LedgerRow, SpendingRow
 
-__all__ = ["LEDGER_COLUMNS", "Accounts", "LedgerRow", "ledger"]
+__all__ = ["LEDGER_COLUMNS", "LedgerBook", "LedgerRow", "ledger"]
 
 
 def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
@@ -121,7 +125,7 @@ def money(records: Iterable[Any], name: str) -> list[Balance]:
     return found
 
 
-class Accounts:
+class LedgerBook:
     """The cost of each attempt of one job, from its records."""
 
     def __init__(self, name: str) -> None:
@@ -174,8 +178,76 @@ class Accounts:
 
 
 def ledger(records: Iterable[Any], name: str) -> list[LedgerRow]:
-    """The rows of `Accounts` for job `name`."""
-    accounts = Accounts(name)
+    """The rows of `LedgerBook` for job `name`."""
+    accounts = LedgerBook(name)
     for record in records:
         accounts.take(record)
     return accounts.rows()
+
+
+# -- budgets over jobs ----------------------------------------------------------------------------------------
+
+
+def account_rows(accounts: Accounts, jobs: Mapping[str, Job], now: float) -> list[AccountRow]:
+    """The rows of all accounts at `now`, each before those that are in it."""
+    ordered = sorted(
+        accounts.known.values(), key=lambda one: [each.name for each in reversed(accounts.above(one.name))]
+    )
+    live = [job for job in jobs.values() if not job.ended and job.spec.budget.account is not None]
+    return [_account_row(accounts, account, live, now) for account in ordered]
+
+
+def _account_row(accounts: Accounts, account: Account, live: list[Job], now: float) -> AccountRow:
+    own = [job for job in live if account in accounts.of(job)]
+    return AccountRow(
+        name=account.name,
+        parent=account.parent,
+        amount=to_amount(account.amount),
+        currency=account.currency,
+        period=account.period.kind,
+        timezone=account.period.zone,
+        spent=to_amount(accounts.spent(account, now)),
+        reserved=to_amount(accounts.reserved(account)),
+        left=to_amount(accounts.left(account, now)),
+        since=_iso(account.period.start(now)),
+        until=_iso(account.period.end(now)),
+        noticed=accounts.noticed(account, now),
+        jobs=len(own),
+        waiting=sum(job.reason is Reason.ACCOUNT_SPENT for job in own),
+    )
+
+
+def _iso(at: float) -> str | None:
+    return iso(at) if math.isfinite(at) else None
+
+
+def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Payment]) -> list[SpendingRow]:
+    """Who spent what: a row for each account, period and job, the newest period first, the dearest job first.
+
+    Rolling windows and accounts for ever have no periods: their months are shown.
+    """
+    sums = Counter[tuple[str, float, str]]()
+    for payment in paid:
+        account = accounts.known.get(payment.account)
+        if account is not None:
+            sums[account.name, _shown(account.period).start(payment.at), payment.job] += payment.amount
+
+    def order(one: tuple[tuple[str, float, str], Money]) -> tuple[str, float, Money, str]:
+        (account, start, job), amount = one
+        return account, -start, -amount, job
+
+    return [
+        SpendingRow(
+            account=account,
+            since=_iso(start),
+            job=job,
+            spent=to_amount(amount),
+            currency=accounts.known[account].currency,
+            state=jobs[job].state.value,
+        )
+        for (account, start, job), amount in sorted(sums.items(), key=order)
+    ]
+
+
+def _shown(period: Period) -> Period:
+    return period if period.window is None and period.kind != EVER else Period(MONTH, period.zone)

@@ -73,10 +73,10 @@ def money(value: Money | None, currency: str) -> str:
     return "none" if value is None else f"{amount(to_amount(value))} {currency}"
 
 
-def spent_of(spent: Money, budget: Money | None, currency: str) -> str:
-    """`0.0021 / 0.01 USD`, or `0.0021 USD / none`."""
+def spent_of(spent: Money, budget: Money | None, currency: str, account: str | None = None) -> str:
+    """`0.0021 / 0.01 USD`, or `0.0021 USD / none`; without a budget of its own the name of its account."""
     if budget is None:
-        return f"{amount(to_amount(spent))} {currency} / none"
+        return f"{amount(to_amount(spent))} {currency} / {account or 'none'}"
     return f"{amount(to_amount(spent))} / {plain_amount(to_amount(budget))} {currency}"
 
 

@@ -10,12 +10,13 @@ from typing import Any
 from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.accounts import NOTICES
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes
-from coach.core.money import Charge
+from coach.core.money import Charge, to_amount
 from coach.report import formatting
 from coach.report.accounting import replay
 
@@ -178,6 +179,11 @@ class EventFormatter:
     def _lost(self, job: Job, record: ev.PodLost) -> str:
         return f"{record.pod.name} is gone: {record.message}"
 
+    def _notice(self, _job: Job, record: act.NoticeAccount) -> str:
+        spent, amount = (formatting.amount(to_amount(money)) for money in (record.spent, record.amount))
+        what = f"{record.percent} %" if record.percent < NOTICES[-1] else "what it has left is too little"
+        return f"account {record.account}: {what}, {spent} of {amount} spent"
+
     def _enter(self, job: Job, record: act.SetStatus) -> str | tuple[str, bool] | None:
         if record.reason in _SAID_ELSEWHERE:
             return None
@@ -232,4 +238,5 @@ _TELLERS: dict[type, Any] = {
     act.RunEpoch: EventFormatter._run,
     act.Settle: EventFormatter._settle,
     act.SetStatus: EventFormatter._enter,
+    act.NoticeAccount: EventFormatter._notice,
 }

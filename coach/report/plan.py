@@ -23,7 +23,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
 from coach.core.lifecycle import forecast, probing
 from coach.core.lifecycle.cluster_state import plan_alone
-from coach.core.money import to_amount
+from coach.core.money import PriceBook, to_amount
 from coach.core.spec.job import TrainingJob
 from coach.handler.prior_runs import alike, earlier_runs, known_epochs, known_points
 from coach.handler.state.state_directory import StoredJob
@@ -62,9 +62,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     return Plan(
         name=spec.name,
         currency=book.currency,
-        prices=f"{book.name}: {formatting.number(book.vcpu_second * 3600)} {book.currency} a vCPU and hour, "
-        f"{formatting.number(book.gib_second * 3600)} a GiB and hour, "
-        f"{formatting.number(book.invocation * 1e6)} a million calls",
+        prices=_prices(book),
         budget=None if money is None else to_amount(money),
         chance_of_running_out=spec.spec.budget.chance if aims else None,
         epochs_provided_for=spending.provided if spending else None,
@@ -77,6 +75,21 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         unknown=tuple(_unknown(spec, points, epochs_trained)),
         refusal=_refusal(job, nodes),
         rows=rows,
+    )
+
+
+def _prices(book: PriceBook) -> str:
+    if (machine := book.instance) is not None:
+        gpus = f", {machine.gpu:g} GPUs" if machine.gpu else ""
+        how = "whole machines" if machine.whole else "the part of it that the gang takes"
+        return (
+            f"{book.name}: {machine.hour:g} {book.currency} an hour for {machine.cpu:g} cores, "
+            f"{machine.memory:g} GiB{gpus}; paid is {how}"
+        )
+    return (
+        f"{book.name}: {formatting.number(book.vcpu_second * 3600)} {book.currency} a vCPU and hour, "
+        f"{formatting.number(book.gib_second * 3600)} a GiB and hour, "
+        f"{formatting.number(book.invocation * 1e6)} a million calls"
     )
 
 

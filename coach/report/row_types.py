@@ -31,6 +31,7 @@ class JobRow:
     spent: float
     reserved: float
     budget: float | None
+    account: str | None  #: the budget over jobs that pays
     currency: str
     eta: float | None  #: seconds until it is done
     eta_low: float | None
@@ -173,7 +174,41 @@ class Plan:
     rows: tuple[PlanRow, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """A budget over jobs in its present period, in `currency`; what is in the accounts in it counts too."""
+
+    name: str
+    parent: str
+    amount: float
+    currency: str
+    period: str
+    timezone: str
+    spent: float
+    reserved: float
+    left: float  #: negative where the amount was set lower than what was spent and reserved
+    since: str | None  #: the period's first instant; None for ever
+    until: str | None  #: when the next period begins; None for ever and in a rolling window
+    noticed: int  #: the highest of 50, 80 and 100 percent that was noticed in this period; 0 for none
+    jobs: int  #: jobs that have not ended
+    waiting: int  #: of these, how many wait for its money, or for that of an account that it is in
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingRow:
+    """What a job paid out of an account in one of its periods, which begins at `since`."""
+
+    account: str
+    since: str | None
+    job: str
+    spent: float
+    currency: str
+    state: str
+
+
 JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
 FORECAST_COLUMNS = tuple(field.name for field in fields(ForecastRow))
 LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))
+ACCOUNT_COLUMNS = tuple(field.name for field in fields(AccountRow))
+SPENDING_COLUMNS = tuple(field.name for field in fields(SpendingRow))

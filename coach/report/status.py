@@ -66,6 +66,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         spent=to_amount(job.ledger.spent),
         reserved=to_amount(job.ledger.reserved),
         budget=None if budget is None else to_amount(budget),
+        account=job.spec.budget.account,
         currency=job.spec.price_book.currency,
         eta=until.expected if until else None,
         eta_low=until.low if until else None,

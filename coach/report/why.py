@@ -192,7 +192,8 @@ def _known(job: Job, now: float) -> Iterator[str]:
 def _money(job: Job) -> str:
     currency = job.spec.price_book.currency
     ledger = job.ledger
-    spent = f"Money: {formatting.spent_of(ledger.spent, ledger.budget, currency)} spent"
+    account = job.spec.budget.account
+    spent = f"Money: {formatting.spent_of(ledger.spent, ledger.budget, currency, account)} spent"
     if job.billed_resources != NOTHING:
         rate = job.spec.price_book.rate(job.billed_resources)
         spent += f", {formatting.amount(rate * 3600)} {currency} an hour for what it holds"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.state_directory import StateDirectory, StoredJob
-from coach.report.accounting import Accounts, LedgerRow, Pauses, take_in
+from coach.report.accounting import LedgerBook, LedgerRow, Pauses, take_in
 from coach.report.history import EventFormatter, Line
 from coach.service import schemas
 
@@ -42,7 +42,7 @@ class _Story:
     """One job's records, up to `seq`."""
 
     name: str
-    accounts: Accounts
+    accounts: LedgerBook
     seq: int = 0
     pauses: Pauses = field(default_factory=Pauses)
     lines: list[tuple[int, Line]] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Stories:
 
     def _up_to_now(self, past: StoredJob) -> _Story:
         name = past.job.name
-        story = self._kept.pop(name, None) or _Story(name, Accounts(name))
+        story = self._kept.pop(name, None) or _Story(name, LedgerBook(name))
         for seq, record in self._home.records_after(past, story.seq):
             story.take(seq, record)
         self._kept[name] = story

@@ -30,7 +30,8 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose, unknown_job
 from coach.jobfiles.load import LoadedJob, load_contents
 from coach.jobfiles.optimizers import nothing_known
-from coach.report.row_types import JobDetails, JobRow, Plan
+from coach.report.accounting import account_rows
+from coach.report.row_types import AccountRow, JobDetails, JobRow, Plan
 from coach.report.rows import Rows
 from coach.service.requests import NO_KEY, KeyedRequest
 
@@ -91,6 +92,8 @@ class Service:
         self._promised: set[str] = set()
         self._asked: dict[tuple[type, str], list[asyncio.Future[None]]] = {}
         self._rows = Rows()
+        #: Accounts are set one after the other.
+        self._setting = asyncio.Lock()
         self._changed = asyncio.Event()
         #: For reading the journal on the event loop.
         self.reader = Journal.read(journal)
@@ -259,6 +262,9 @@ class Service:
             if request.before(number) is None:
                 promised = self._promised | {one.name for one in chosen.values()}
                 chosen[number] = choose(spec, self._past, promised)
+        for one in chosen.values():
+            if one.past is None:
+                self.handler.refuse_unpayable(one.spec)
         answers = []
         for number, one in chosen.items():
             if one.past is None:
@@ -352,6 +358,18 @@ class Service:
         answer = self._answer(ev.PriorityChanged, self.job(name).name)
         self.handler.set_priority(name, priority)
         await answer
+
+    def accounts(self) -> list[AccountRow]:
+        """The budgets over jobs."""
+        return account_rows(self.handler.accounts, self.jobs, self.handler.now())
+
+    async def set_account(self, wanted: ev.AccountSet) -> AccountRow:
+        """Make a budget over jobs, or change its terms. Raises UserError for terms that cannot be."""
+        self._refuse_when_stopping()
+        async with self._setting:
+            self.handler.set_account(wanted)
+            await self._answer(ev.AccountSet, "")
+        return next(row for row in self.accounts() if row.name == wanted.account)
 
     def _refuse_when_stopping(self) -> None:
         if self.stopping:

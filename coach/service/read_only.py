@@ -19,12 +19,14 @@ import uvicorn
 from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
+from coach.handler import accounts
 from coach.handler.handler import Handler
 from coach.handler.offline import NullPlatform
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
-from coach.report.row_types import JobDetails, JobRow
+from coach.report.accounting import account_rows
+from coach.report.row_types import AccountRow, JobDetails, JobRow
 from coach.service.bind import Http, listen
 from coach.service.http_app import make_app
 from coach.service.operations import ReadOnlyError, Service
@@ -112,7 +114,12 @@ class ReadOnlyService(Service):
         """Raises ReadOnlyError."""
         raise ReadOnlyError("this page only shows jobs; to submit and steer them: coach serve")
 
-    take = submit = resume = cancel = suspend = _refuse
+    take = submit = resume = cancel = suspend = set_account = _refuse
+
+    def accounts(self) -> list[AccountRow]:
+        """The budgets over jobs."""
+        known, jobs = accounts.read(self.home)
+        return account_rows(known, jobs, self.handler.now())
 
 
 def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:

@@ -23,10 +23,11 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle.forecast import remaining_epochs
 from coach.core.money import to_money
+from coach.handler.accounts import terms as account_terms
 from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import show
 from coach.report.formatting import iso
-from coach.report.row_types import JobRow
+from coach.report.row_types import AccountRow, JobRow
 from coach.report.status import epoch_rows, forecast_rows
 from coach.service import schemas
 from coach.service.errors import may_answer
@@ -165,6 +166,21 @@ async def records(context: InContext, job: Names, after: After = 0, wait: Wait =
             },
         }
     )
+
+
+@service_wide.get("/accounts", tags=["accounts"], responses=may_answer())
+async def accounts(context: InContext) -> schemas.Accounts:
+    """The budgets over jobs: what each has spent, reserved and left in its present period."""
+    return schemas.Accounts(accounts=context.service.accounts())
+
+
+@service_wide.put("/accounts/{name}", tags=["accounts"], responses=may_answer(409, 413, 422, 503))
+async def set_account(context: InContext, name: Name, setting: schemas.AccountTerms) -> AccountRow:
+    """Make a budget over jobs, or change its terms; what was spent and reserved stays."""
+    wanted = account_terms(
+        name, setting.amount, setting.currency, setting.period, setting.timezone, setting.parent
+    )
+    return await context.service.set_account(wanted)
 
 
 # -- looking at jobs -------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coach.report.row_types import EpochRow, ForecastRow, JobDetails, JobRow, LedgerRow, Plan
+from coach.report.row_types import AccountRow, EpochRow, ForecastRow, JobDetails, JobRow, LedgerRow, Plan
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20
@@ -123,6 +123,30 @@ class Suspension(_Body):
     now: Annotated[bool, Field(description="At once, instead of at the checkpoint of the running epoch.")] = (
         False
     )
+
+
+class AccountTerms(_Body):
+    """A budget over jobs: `amount` in each `period`: ever, month, week, or a rolling window such as 30d."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"amount": 50, "currency": "USD", "period": "month"}]}
+    )
+
+    amount: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+    period: Annotated[str, Field(pattern=r"^[a-z0-9.]+$", max_length=20)] = "ever"
+    timezone: Annotated[
+        str, Field(max_length=64, description="Where months and weeks begin at midnight.")
+    ] = "UTC"
+    parent: Annotated[str, Field(max_length=40, description="The account that it is in, which pays too.")] = (
+        ""
+    )
+
+
+class Accounts(BaseModel):
+    """The budgets over jobs, each before those that are in it."""
+
+    accounts: list[AccountRow]
 
 
 class Problem(BaseModel):

@@ -62,7 +62,7 @@ def test_coach_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert out.startswith("Usage: coach")
     for name, _ in reference.helps():
-        assert name in out
+        assert name.partition(" ")[0] in out
 
 
 @pytest.mark.parametrize(("name", "text"), list(reference.helps()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from coach.cli.main import invoke
 from coach.cli.program import loaded, name_of, options, split, target_of
 from coach.core.errors import UserError
 from coach.jobfiles.load import read_jobs
+from tests.platforms.program_metrics.test_coach_program import MODULE
 
 
 def given(**changes: Any) -> dict[str, Any]:
@@ -233,6 +235,13 @@ spec:
     [
         ("print('eval loss: 0.5')\nimport time\ntime.sleep(60)", 0, "found eval_loss 0.5 after"),
         ("print('epoch 3')\nprint('eval loss: 0.5')\ninput()", 0, "found eval_loss 0.5 in epoch 3 after"),
+        ("print({'eval_loss': 0.5})\ninput()", 0, "by JSON or a dictionary that it prints"),
+        (
+            "import runpy, os\nmodule = runpy.run_path(os.environ['MODULE'])\n"
+            "os.stat(os.environ['COACH_CHECKPOINTS'])\nmodule['report'](eval_loss=0.5, epoch=2)\ninput()",
+            0,
+            "found eval_loss 0.5 in epoch 2 after",
+        ),
         (
             "import os\nos.makedirs('logs/version_7')\n"
             "open('logs/version_7/metrics.csv', 'w').write('epoch,train/loss,eval/loss\\n0,,0.5\\n')",
@@ -260,6 +269,7 @@ def test_a_program_is_tried_until_its_first_report(
             "train.py",
         ],
         cwd=tmp_path,
+        env={**os.environ, "MODULE": str(MODULE)},
         capture_output=True,
         text=True,
         check=False,

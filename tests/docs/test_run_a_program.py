@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,36 @@ def test_unchanged_scripts_of_other_libraries_are_stopped_at_their_targets(
     done = run_in(tmp_path, "--target", target, *given, "--", str(python), script, KERAS_BACKEND="torch")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Succeeded: {target.partition('=')[0]} 0." in done.stdout
+
+
+#: A group whose loop ends as the page says.
+GROUP = """
+import time
+import coach_program
+import torch
+
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+for epoch in range(1, 1000):
+    time.sleep(0.1)
+    coach_program.report(loss=1 / epoch, epoch=epoch)
+HERE
+print(f"worker {rank} leaves after {epoch}")
+"""
+
+
+@pytest.mark.pytorch
+@pytest.mark.timeout(300)
+def test_a_group_that_asks_leaves_after_the_same_step(home: Path, tmp_path: Path) -> None:
+    (shown,) = (each for each in blocks(PAGE) if "all_reduce" in each.text)
+    script = GROUP.replace("HERE", textwrap.indent(shown.text.rstrip(), "    "))
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    (tmp_path / "coach_program.py").write_bytes(MODULE.read_bytes())
+    python = str(pytorch_runtime.torch().python)
+    done = run_in(tmp_path, "--target", "loss=0.2", "--workers", "2", "--", python, "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    logs = [
+        (home / f"jobs/train/logs/train-worker-{rank}.log").read_text(encoding="utf-8") for rank in (0, 1)
+    ]
+    left = [re.findall(r"worker \d leaves after (\d+)", log) for log in logs]
+    assert len(left[0]) == 1 and left[0] == left[1], logs

@@ -115,7 +115,9 @@ def budget(text):
     ],
 )
 def test_a_budget_is_an_amount_or_unlimited(text, message):
-    assert mistakes(budget(text)) == [f"{message} - amount and currency, or unlimited: true alone"]
+    assert mistakes(budget(text)) == [
+        f"{message} - amount and currency, an account, or unlimited: true alone"
+    ]
 
 
 def test_what_only_a_cluster_obeys_is_a_warning(folder):
@@ -339,7 +341,7 @@ def test_a_gpu_that_the_prices_do_not_count_is_said(folder):
     [warning] = loaded.warnings
     assert str(warning).endswith(
         "job.yaml:10:50 spec.resources.worker.gpu: a GPU that costs nothing (1) - "
-        "prices with a gpuSecond; with these the budget counts no GPU"
+        "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"
     )
 
 

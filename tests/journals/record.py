@@ -17,15 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from coach import __version__
+from coach.core.cluster import Role
 from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from tests.chaos.processes import marked
 from tests.journals.replay import FOLDER, write
 from tests.journals.test_replay import SCHEMA, schema
 
@@ -131,6 +133,13 @@ class Handler:
     def epochs(self, name: str, many: int) -> None:
         self.until(f"{many} epochs of {name}", lambda jobs, _: len(jobs[name].epochs) >= many)
 
+    def address(self, role: Role) -> str:
+        """host:port of the newest function of this role."""
+        journal = Journal.read(self.home.journal(1))
+        ready = [record for _, record in journal.records() if isinstance(record, ev.PodReady)]
+        journal.close()
+        return next(record.address for record in reversed(ready) if record.pod.role is role)
+
     def kill(self) -> None:
         """Kill it, and start another one."""
         self.process.kill()
@@ -167,11 +176,13 @@ def faults(handler: Handler) -> None:
     """A worker is killed in an epoch, then the handler."""
     handler.submit(job("struck", target={"loss": 0.0001}, maxEpochs=14))
     handler.epochs("struck", 4)
-    for pid in marked("COACH_HOME", str(handler.home.path)):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
-        if pid != handler.process.pid and b"zygote" in words:
-            os.kill(pid, signal.SIGKILL)
-            break
+    worker = handler.address(Role.WORKER)
+    os.kill(
+        httpx.post(f"http://{worker}/", json={"op": "health"}, timeout=30).json()["zygote_pid"],
+        signal.SIGKILL,
+    )
+    failed = lambda _, records: any(isinstance(record, ev.PodLost | ev.EpochFailed) for record in records)  # noqa: E731
+    handler.until("a lost worker", failed)
     handler.epochs("struck", 7)
     running = lambda _, records: isinstance(records[-1], act.RunEpoch | act.SetStatus)  # noqa: E731
     handler.until("an epoch", running)
@@ -202,11 +213,32 @@ def program(handler: Handler) -> None:
         handler.ended(name)
 
 
+def accounts(handler: Handler) -> None:
+    """Two jobs of a team in a department: the second waits for the first's money; one is billed by a machine."""
+    handler.coach("budget", "set", "research", "0.01USD/month", "--timezone", "Europe/Berlin")
+    handler.coach("budget", "set", "team-a", "0.0003USD/30d", "--in", "research")
+    machine = {"hour": 0.0992, "cpu": "4", "memory": "16Gi"}
+    prices = {"name": "machine", "currency": "USD", "vcpuSecond": 0, "gibSecond": 0, "invocation": 0}
+    paid: dict[str, Any] = {"budget": {"account": "team-a"}, "maxEpochs": 60, "target": {"loss": 1e-9}}
+    paid["stopEarly"] = False
+    handler.submit(job("first", **paid))
+    handler.epochs("first", 1)
+    handler.submit(job("second", **paid, prices=prices | {"instance": machine}))
+    handler.until("a wait", lambda jobs, _: jobs["second"].reason == "AccountSpent")
+    handler.kill()
+    handler.until(
+        "a start", lambda _, records: sum(isinstance(one, ev.HandlerStarted) for one in records) == 2
+    )
+    handler.coach("budget", "set", "team-a", "0.009USD/30d", "--in", "research")
+    handler.ended("first", "second")
+
+
 JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
     "kinds": (kinds, "coach", ("--nodes", "1x4")),
     "shared": (shared, "drf", ("--nodes", "2x2", "--policy", "drf")),
     "faults": (faults, "coach", ("--nodes", "1x4")),
     "program": (program, "coach", ("--nodes", "1x2")),
+    "accounts": (accounts, "coach", ("--nodes", "2x2")),
 }
 
 

@@ -128,7 +128,7 @@ function Row({ job, index, share }: { job: Job; index: number; share: number | n
       <td class="money">
         <MoneyBar job={job} />
         <span>
-          {number(job.spent, 2)} / {job.budget === null ? `no limit, ${job.currency}` : money(job.budget, job.currency)}
+          {number(job.spent, 2)} / {job.budget === null ? `${job.account ?? "no limit"}, ${job.currency}` : money(job.budget, job.currency)}
         </span>
       </td>
       <td class="done">{job.ended_at ? `ended ${when(job.ended_at)}` : job.done_at ? when(job.done_at) : none}</td>

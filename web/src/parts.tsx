@@ -21,7 +21,7 @@ export function State({ job }: { job: Job }) {
 export function purse(job: Job): string {
   const spent = `spent ${money(job.spent, job.currency)}`;
   const held = job.reserved ? `, reserved ${money(job.reserved, job.currency)}` : "";
-  if (job.budget === null) return `${spent}${held}, no budget`;
+  if (job.budget === null) return `${spent}${held}, ${job.account === null ? "no budget" : `paid by ${job.account}`}`;
   return `${spent}${held}, left ${money(job.left, job.currency)} of ${money(job.budget, job.currency)}`;
 }
 

@@ -37,7 +37,7 @@ def beginning(
     )
     for spec in specs:
         say(screen, f"  {wanted(spec)}")
-    free = [spec.name for spec in specs if spec.spec.budget_money is None]
+    free = [spec.name for spec in specs if spec.spec.budget.unlimited]
     if free:
         what = "this job" if len(specs) == 1 else "these jobs" if len(free) == len(specs) else ", ".join(free)
         verb = NO_BUDGET.format(what)
@@ -113,9 +113,9 @@ def _target(spec: TrainingJob) -> str:
 
 
 def _budget(spec: TrainingJob) -> str:
-    budget = spec.spec.budget_money
+    budget, account = spec.spec.budget_money, spec.spec.budget.account
     if budget is None:
-        return "no budget"
+        return "no budget" if account is None else f"paid by {account}"
     return f"at most {formatting.plain_amount(budget / 1e9)} {spec.spec.price_book.currency}"
 
 

@@ -87,7 +87,10 @@ def size_header(servers: bool) -> str:
 def money(row: JobRow) -> str:
     """Money spent, of the budget."""
     return formatting.spent_of(
-        to_money(row.spent), None if row.budget is None else to_money(row.budget), row.currency
+        to_money(row.spent),
+        None if row.budget is None else to_money(row.budget),
+        row.currency,
+        row.account,
     )
 
 

@@ -73,6 +73,15 @@ def command(  # noqa: PLR0917 - they are options
     raise typer.Exit(max(codes))
 
 
+#: The sources of a program's metric, by their kinds.
+_SOURCES = {
+    "pattern": "a pattern in what it prints",
+    "lines": "JSON or a dictionary that it prints",
+    "status": "Kubeflow's status that it sends",
+    "report": "coach_program.report()",
+}
+
+
 def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], output: Format) -> int:
     """Try a program and show what came of it; the exit code."""
     from coach.platforms.local.program_trial import run
@@ -88,7 +97,8 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
     if trial.good:
         values = ", ".join(f"{name} {value:g}" for name, value in trial.values.items())
         epoch = "" if trial.epoch is None else f" in epoch {trial.epoch:g}"
-        typer.echo(f"found {values}{epoch} after {formatting.duration(trial.seconds)}")
+        source = _SOURCES.get(trial.by, f"a file ({trial.by})")
+        typer.echo(f"found {values}{epoch} after {formatting.duration(trial.seconds)}, by {source}")
         return 0
     ended = trial.ended
     how = f"in {seconds:g} s" if ended is None else f"before it ended with exit code {ended.code}"

@@ -193,6 +193,18 @@ class SetStatus:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class NoticeAccount:
+    """Say that `percent` of an account's amount is spent; at 100, that it covers no further epoch of `job`."""
+
+    at: float
+    job: str
+    account: str
+    percent: int
+    spent: Money
+    amount: Money
+
+
 Action = (
     SetAllocation
     | SavePolicyState
@@ -207,4 +219,5 @@ Action = (
     | SetTimer
     | Finish
     | SetStatus
+    | NoticeAccount
 )

@@ -6,7 +6,7 @@ Every event has `at`, seconds since 1970 on the handler's clock (which never goe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coach.core.cluster import Node, PodId, Taken
@@ -216,6 +216,27 @@ class PriorityChanged:
     priority: int
 
 
+@dataclass(frozen=True, slots=True)
+class AccountSet:
+    """A user set the budget over the jobs of `account`: `amount` nano-units of `currency` in each `period`.
+
+    `period` and `zone`: see `coach.core.periods.Period`. `parent`: the account that pays too; empty for none.
+    """
+
+    at: float
+    account: str
+    amount: int
+    currency: str
+    period: str
+    zone: str = "UTC"
+    parent: str = ""
+    job: str = ""
+
+    def at_time(self, at: float) -> AccountSet:
+        """The same at another time."""
+        return replace(self, at=at)
+
+
 Event = (
     HandlerStarted
     | NodesChanged
@@ -234,4 +255,5 @@ Event = (
     | ResumeRequested
     | ModelAccepted
     | PriorityChanged
+    | AccountSet
 )

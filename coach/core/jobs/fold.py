@@ -74,6 +74,10 @@ def _policy_slow(job: Job, event: ev.PolicySlow) -> None:
     """The reducer asks another policy from now on."""
 
 
+def _account_set(job: Job, event: ev.AccountSet) -> None:
+    """What the jobs of an account have spent follows from their records (`coach.core.jobs.accounts`)."""
+
+
 def _pod_ready(job: Job, event: ev.PodReady) -> None:
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
@@ -325,6 +329,10 @@ def _finish(job: Job, action: act.Finish) -> None:
     job.phase = Phase.ENDING
 
 
+def _notice_account(job: Job, action: act.NoticeAccount) -> None:
+    """It is about the account."""
+
+
 def _deploying(job: Job) -> bool:
     """Whether pods of it are on their way: it waits for them, whatever they wait for."""
     return job.phase is Phase.DEPLOYING and any(not held.releasing for held in job.pods.values())
@@ -365,6 +373,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.ResumeRequested: _resume_requested,
     ev.PriorityChanged: _priority_changed,
     ev.ModelAccepted: _model_accepted,
+    ev.AccountSet: _account_set,
     act.SetAllocation: _set_allocation,
     act.SavePolicyState: _save_policy_state,
     act.DeployPods: _deploy_pods,
@@ -378,4 +387,5 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     act.SetTimer: _set_timer,
     act.Finish: _finish,
     act.SetStatus: _set_status,
+    act.NoticeAccount: _notice_account,
 }

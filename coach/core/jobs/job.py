@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
@@ -56,6 +56,13 @@ class Phase(StrEnum):
     PAUSED = "paused"  #: backing off until a timer, or stopped by the user
     ENDING = "ending"  #: the end is decided, its pods are being released
     ENDED = "ended"
+
+
+class AccountMoney(NamedTuple):
+    """What a job has of its accounts: `now`, its own reservation included, and at most some day."""
+
+    now: Money
+    ever: Money
 
 
 @dataclass(slots=True)
@@ -133,6 +140,9 @@ class Job:
     )
     ending: tuple[Reason, str] | None = None
 
+    #: as of the job's last decision; follows from the records of all jobs (`coach.core.jobs.accounts`)
+    account_money: AccountMoney | None = field(default=None, init=False, repr=False, compare=False)
+
     #: computed from `epochs` on first use, and kept until they change
     _times: Times | None = field(default=None, init=False, repr=False, compare=False)
     _full_epoch_count: int | None = field(default=None, init=False, repr=False, compare=False)
@@ -171,6 +181,14 @@ class Job:
     def maximum(self) -> Allocation:
         """Largest allocation the job file allows."""
         return self.spec.limits.largest
+
+    @property
+    def money(self) -> Money | None:
+        """What it may spend from now on, its reservation included, by its budget and accounts; None: no limit."""
+        limits = [] if self.ledger.budget is None else [self.ledger.budget - self.ledger.spent]
+        if self.account_money is not None:
+            limits.append(self.account_money.now)
+        return min(limits, default=None)
 
     @property
     def metric(self) -> str:

@@ -59,6 +59,7 @@ class Reason(StrEnum):
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     QUOTA_EXCEEDED = "QuotaExceeded"
     PODS_DELAYED = "PodsDelayed"
+    ACCOUNT_SPENT = "AccountSpent"
     BACKING_OFF = "BackingOff"
     SUSPENDED = "Suspended"
     HANDLER_STOPPED = "HandlerStopped"
@@ -130,6 +131,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.IMAGE_UNAVAILABLE: ReasonInfo("the image of its functions cannot be pulled", State.WAITING),
     Reason.QUOTA_EXCEEDED: ReasonInfo("waits for room in a quota", State.WAITING, Retry.LATER),
     Reason.PODS_DELAYED: ReasonInfo("the cluster cannot create its pods now", State.WAITING, Retry.LATER),
+    Reason.ACCOUNT_SPENT: ReasonInfo("waits for money of its account", State.WAITING),
     Reason.BACKING_OFF: ReasonInfo("pauses after a failed attempt", State.WAITING),
     Reason.SUSPENDED: ReasonInfo("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
     Reason.HANDLER_STOPPED: ReasonInfo("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),

@@ -8,7 +8,7 @@ from coach.core.jobs.job import Job
 
 def is_late(job: Job | None, event: ev.Event) -> bool:
     """Whether `event` no longer changes `job` (None: there is no such job); the journal keeps it all the same."""
-    if isinstance(event, ev.HandlerStarted | ev.NodesChanged | ev.PolicySlow):
+    if isinstance(event, ev.HandlerStarted | ev.NodesChanged | ev.PolicySlow | ev.AccountSet):
         return False
     if isinstance(event, ev.JobSubmitted):
         return job is not None

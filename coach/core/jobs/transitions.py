@@ -41,7 +41,7 @@ TRANSITIONS: dict[type, Next] = {
     ev.EpochFinished: {RUNNING: (IDLE,)},
     ev.EpochFailed: {RUNNING: (IDLE,)},
     ev.ModelsFitted: {FITTING: (IDLE,)},
-    ev.TimerFired: {PAUSED: (IDLE,), **_same(DEPLOYING, RUNNING)},
+    ev.TimerFired: {PAUSED: (IDLE,), **_same(IDLE, DEPLOYING, RUNNING)},
     # What users ask for.
     ev.CancelRequested: _same(*Phase),
     ev.SuspendRequested: _same(*Phase),
@@ -52,6 +52,7 @@ TRANSITIONS: dict[type, Next] = {
     },
     ev.PriorityChanged: _same(*Phase),
     ev.ModelAccepted: _same(*Phase),
+    ev.AccountSet: _same(*Phase),
     # What is decided.
     act.SetAllocation: {IDLE: (DEPLOYING,), DEPLOYING: (DEPLOYING,)},
     act.DeployPods: _same(DEPLOYING),
@@ -62,7 +63,7 @@ TRANSITIONS: dict[type, Next] = {
     act.Settle: _same(IDLE, DEPLOYING, RUNNING, FITTING, PAUSED, ENDING),
     act.FitModels: {IDLE: (FITTING,)},
     act.RollBack: _same(IDLE, DEPLOYING),
-    act.SetTimer: _same(DEPLOYING, RUNNING, PAUSED),
+    act.SetTimer: _same(IDLE, DEPLOYING, RUNNING, PAUSED),
     act.SavePolicyState: _same(IDLE, DEPLOYING, RUNNING, FITTING, PAUSED, ENDING),
     act.SetStatus: {
         IDLE: (IDLE, PAUSED),
@@ -71,6 +72,7 @@ TRANSITIONS: dict[type, Next] = {
         ENDING: (ENDED,),
         **_same(RUNNING),
     },
+    act.NoticeAccount: _same(*Phase),
     act.Finish: dict.fromkeys((IDLE, DEPLOYING, PAUSED), (ENDING,)),
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from coach.core.estimation.interval import Interval, conservative_value
 from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.job import LEASE_SECONDS, Job
 from coach.core.lifecycle import spending
-from coach.core.money import Money, PriceBook, to_amount
+from coach.core.money import Money, PriceBook, to_amount, to_money
 from coach.core.spec.resources import RolesResources
 
 #: Epochs that a job is assumed to need before its curve predicts anything ...
@@ -43,6 +43,8 @@ CALLS_TO_START = 16
 CALLS_PER_SECOND = 2.0
 #: Nano-units reserved in addition to the computed cost: each settlement rounds up to a whole one.
 ROUNDING: Money = 1_000
+#: Seconds that the money must cover in addition, for the rounding of instants.
+MARGIN_SECONDS = 1e-3
 #: Bounds of the seconds that a program runs before its reservation is extended ...
 SHORTEST_SLICE_SECONDS, LONGEST_SLICE_SECONDS = 60.0, 600.0
 #: ... and this long before its end, for a handler that is busy.
@@ -332,9 +334,9 @@ def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None
 
 def epoch_budget_by(job: Job, found: spending.Spending | None, allocation: Allocation | None) -> float | None:
     """`epoch_budget`, by the job's `spending_plan`: many allocations are asked about under one plan."""
-    if job.ledger.budget is None:
+    if job.money is None:
         return None
-    left = to_amount(job.ledger.budget - job.ledger.spent)
+    left = to_amount(job.money)
     each, cheapest = _cheapest(job)
     even = left / remaining_epochs(job).expected
     if found is not None and found.spare > 0.0:
@@ -350,7 +352,7 @@ def epoch_budget_by(job: Job, found: spending.Spending | None, allocation: Alloc
 
 def spending_plan(job: Job) -> spending.Spending | None:
     """How the money of a job with a target and a budget is spent; None without them, or while no speed is known."""
-    if job.ledger.budget is None or job.speed is None or job.spec.target is None:
+    if job.money is None or job.speed is None or job.spec.target is None:
         return None
     seconds, costs, points = _of_all(job)
     fallback = int(costs.argmin())
@@ -358,8 +360,9 @@ def spending_plan(job: Job) -> spending.Spending | None:
     over = 0.0 if interval is None else interval.high / max(interval.expected, 1e-9) - 1.0
     dearest = points[int(costs.argmax())]
     reserve = over * float(costs[fallback]) + _change_cost(job, dearest, points[fallback])
-    left = to_amount(job.ledger.budget - job.ledger.spent)
-    return spending.plan(left, seconds, costs, _remaining(job), reserve, job.spec.budget.chance)
+    return spending.plan(
+        to_amount(job.money), seconds, costs, _remaining(job), reserve, job.spec.budget.chance
+    )
 
 
 def _remaining(job: Job) -> FloatArray:
@@ -404,12 +407,10 @@ def terms(
     book = job.spec.price_book
     held = job.spec.resources.total(allocation)
     formed = _stays_formed(job, allocation)
-    if job.spec.program is not None and job.epochs:
-        fraction = min(fraction, job.epochs[-1].fraction)
+    fraction = _fraction(job, fraction)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
-    needed = _min_seconds(predicted, formed)
+    needed = _min_seconds(job, allocation, predicted, formed)
     if job.spec.program is not None:
-        needed += job.spec.grace_period
         deadline = since + max(needed, program_slice(job) + job.spec.grace_period)
     elif predicted is None:
         # Too short a guess would end every attempt alike, so each may take four times as long as the previous one.
@@ -425,22 +426,34 @@ def terms(
         of_program = max(0.0, left) + job.spec.grace_period + LEASE_SECONDS
         deadline = min(deadline, max(needed, left) if job.spec.program is None else of_program)
     budget_bound = False
-    if job.ledger.budget is not None:
-        money = job.ledger.budget - job.ledger.spent - 2 * ROUNDING
-        # The price of a second with its calls, after the price of the calls that start the pods.
-        start = book.cost(NOTHING, 0.0, allocation.pods * CALLS_TO_START)
-        second = book.rate(held) + book.invocation * allocation.pods * CALLS_PER_SECOND
-        paid = float("inf") if second == 0.0 else to_amount(money - start) / second - LEASE_SECONDS - 1e-3
+    if job.money is not None:
+        start, second = _prices_with_calls(job, allocation)
+        paid = float("inf")
+        if second != 0.0:
+            paid = to_amount(job.money - 2 * ROUNDING - start) / second - LEASE_SECONDS - MARGIN_SECONDS
         if paid < needed:
             return None
         budget_bound = paid < deadline
         deadline = min(deadline, paid)
     calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
     reservation = book.cost(held, deadline + LEASE_SECONDS, calls) + ROUNDING
-    if job.ledger.budget is not None and job.ledger.spent + reservation > job.ledger.budget:
+    if job.money is not None and reservation > job.money:
         # Once all is spent, not even an epoch free of charge: its reservation includes the rounding.
         return None
     return EpochTerms(deadline, reservation, budget_bound, predicted)
+
+
+def _prices_with_calls(job: Job, allocation: Allocation) -> tuple[Money, float]:
+    """The price of the calls that start the pods, and, in currency units, of a second of all of them with its calls."""
+    book, pods = job.spec.price_book, allocation.pods
+    second = book.rate(job.spec.resources.total(allocation)) + book.invocation * pods * CALLS_PER_SECOND
+    return book.cost(NOTHING, 0.0, pods * CALLS_TO_START), second
+
+
+def _fraction(job: Job, fraction: float) -> float:
+    """How much of a pass the next epoch is expected to be."""
+    program = job.spec.program is not None and job.epochs
+    return min(fraction, job.epochs[-1].fraction) if program else fraction
 
 
 def first_seconds(job: Job, allocation: Allocation) -> float | None:
@@ -462,20 +475,27 @@ def _stays_formed(job: Job, allocation: Allocation) -> bool:
     return job.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
 
 
-def _min_seconds(predicted: Interval | None, formed: bool) -> float:
+def _min_seconds(job: Job, allocation: Allocation, predicted: Interval | None, formed: bool) -> float:
     """Seconds that the money must cover before an epoch of `predicted` seconds starts."""
-    if predicted is None:
-        return 2 * START_SECONDS
-    return predicted.high + (0.0 if formed else START_SECONDS)
+    needed = 2 * START_SECONDS
+    if predicted is not None:
+        needed = predicted.high + (0.0 if formed else START_SECONDS)
+    elif job.account_money is not None:
+        # What other jobs have reserved comes back: an epoch that would soon be cut waits for it.
+        start, second = _prices_with_calls(job, allocation)
+        ever = to_amount(job.account_money.ever - start)
+        usual = FIRST_SECONDS if job.spec.program is None else program_slice(job)
+        needed = max(needed, min(usual, ever / second / 2 if second else 0.0))
+    return needed + (0.0 if job.spec.program is None else job.spec.grace_period)
 
 
 def minimum_reservation(job: Job, allocation: Allocation) -> tuple[float, Money]:
     """Seconds, and their cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
     formed = _stays_formed(job, allocation)
-    seconds = _min_seconds(predicted_seconds(job, allocation, 1.0, formed), formed)
-    calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
-    held = job.spec.resources.total(allocation)
-    return seconds, job.spec.price_book.cost(held, seconds + LEASE_SECONDS, calls) + 2 * ROUNDING
+    predicted = predicted_seconds(job, allocation, _fraction(job, 1.0), formed)
+    seconds = _min_seconds(job, allocation, predicted, formed)
+    start, second = _prices_with_calls(job, allocation)
+    return seconds, start + to_money(second * (seconds + LEASE_SECONDS + MARGIN_SECONDS)) + 2 * ROUNDING
 
 
 def affordable(job: Job, allocation: Allocation) -> bool:

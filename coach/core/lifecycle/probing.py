@@ -200,7 +200,7 @@ def _cost_limits(job: Job, measured: Iterable[Allocation]) -> _CostLimits:
     if allowed is None:
         return _CostLimits(float("inf"), float("inf"), short=False)
     cheapest = min(predicted_cost(job, at) for at in measured)
-    left = to_amount(job.ledger.left or 0)
+    left = to_amount((job.money or 0) - job.ledger.reserved)
     # All the money of a job without a target is for epochs; what a measurement costs is compared with what it saves.
     spare = 0.0 if job.spec.target is None else left - remaining_epochs(job).expected * cheapest
     return _CostLimits(max(allowed, cheapest), spare if spare > 0 else left, short=allowed < cheapest)

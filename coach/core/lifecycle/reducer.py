@@ -23,6 +23,7 @@ from coach.core.gang import GangPlan, Pending
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
+from coach.core.jobs.accounts import Account, Accounts
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
@@ -30,6 +31,7 @@ from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
 from coach.core.lifecycle import forecast, probing, program_changes, stopping_rules
+from coach.core.lifecycle.account_wait import shortage
 from coach.core.lifecycle.cluster_state import (
     ClusterState,
     NodeAllocations,
@@ -76,6 +78,9 @@ class Reducer:
         self._watch = watch
         self.placement = placement
         self.jobs: dict[str, Job] = {}
+        self.accounts = Accounts()
+        #: Whether money came back to an account, for which jobs may wait.
+        self._released = False
         #: The cluster, and which of its nodes are unavailable.
         self.nodes = NodeInventory()
         #: What follows from the state as it is; None where it has changed since.
@@ -109,8 +114,12 @@ class Reducer:
             self.nodes.replace(nodes, record.unavailable, self.jobs, record.taken)
         elif isinstance(record, ev.PolicySlow):
             self.policy = self._given.fallback or self._given
+        elif isinstance(record, ev.AccountSet):
+            self.accounts.apply(record)
+            self._released = True
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
+            self._released |= self.accounts.follow(self.jobs[record.job], record)
 
     def react(self, event: ev.Event) -> list[act.Action]:
         """Apply one event; the actions that follow from it, in order, already applied."""
@@ -123,7 +132,12 @@ class Reducer:
         self.apply(event)
         if not late:
             _HANDLERS[type(event)](self, self.jobs.get(event.job), event, stopped)
-        while self._runnable:
+        while self._runnable or self._released:
+            if self._released:
+                self._runnable |= {
+                    job.name for job in self._cluster.live if job.reason is Reason.ACCOUNT_SPENT
+                }
+                self._released = False
             runnable = sorted((self.jobs[name] for name in self._runnable), key=queue_key)
             self._runnable.clear()
             for next_job in runnable:
@@ -158,9 +172,17 @@ class Reducer:
         return self._cluster_state
 
     def _view(self, job: Job) -> ReducerJobView:
+        self._look_at_accounts(job)
         if job.name not in self._views:
             self._views[job.name] = ReducerJobView(job)
         return self._views[job.name]
+
+    def _look_at_accounts(self, job: Job) -> None:
+        """What its accounts have for it now."""
+        money = self.accounts.money(job, self._at)
+        if money != job.account_money:
+            job.account_money = money
+            self._views.pop(job.name, None)
 
     def forget(self, name: str) -> None:
         """Remove a job that has ended."""
@@ -194,6 +216,9 @@ class Reducer:
 
     def _policy_slow(self, _job: Job | None, _event: ev.PolicySlow, _: Any) -> None:
         """Running decisions stay; the next ones are of the fallback."""
+
+    def _account_set(self, _job: Job | None, _event: ev.AccountSet, _: Any) -> None:
+        """The jobs that wait for money look again."""
 
     def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
         assert job is not None
@@ -279,6 +304,7 @@ class Reducer:
             event.reason is Reason.DEADLINE_EXCEEDED
             and order.budget_bound
             and not self._payable(job, ever=True)
+            and not shortage(self.accounts, job, event.at)
         ):
             self._finish(
                 job,
@@ -352,6 +378,7 @@ class Reducer:
             self._release_pods(job, at)
             self._set_status(job, at, *stopping_rules.standstill(job))
             return
+        self._look_at_accounts(job)
         if self._payable(job) is None:
             self._out_of_budget(job, at)
             return
@@ -448,15 +475,30 @@ class Reducer:
         return next((other for other in others if self.nodes.can_hold(job, other, ever=ever)), None)
 
     def _out_of_budget(self, job: Job, at: float) -> None:
-        """End a job whose money covers no epoch that fits, unless it covers one that fits on unavailable nodes."""
+        """End a job whose money covers no epoch that fits, unless it covers one that fits on unavailable nodes.
+
+        One whose account does not cover it waits for that, if waiting ever helps.
+        """
         other = self._payable(job, ever=True)
-        if other is None:
-            best = f"{stopping_rules.best_so_far(job)}; " if job.spec.target is None else ""
-            self._finish(job, at, stopping_rules.out_of_money(job), best + self._unpayable(job))
-        else:
+        if other is not None:
             self._release_pods(job, at)
             message = f"the money left covers {other}; {self.nodes.describe_unavailable()}"
             self._stay_pending_as(job, at, self._away(), message)
+            return
+        short = shortage(self.accounts, job, at, functools.partial(self.nodes.can_hold, job, ever=True))
+        if short is not None and short.used_up:
+            self._notice(job, at, short.account, 100)
+        if short is None or short.never:
+            best = f"{stopping_rules.best_so_far(job)}; " if job.spec.target is None else ""
+            message = (
+                self._unpayable(job) if short is None else f"{short.message}; to go on: {short.helps} AMOUNT"
+            )
+            self._finish(job, at, stopping_rules.out_of_money(job), best + message)
+            return
+        self._release_pods(job, at)
+        self._stay_pending_as(job, at, Reason.ACCOUNT_SPENT, short.message)
+        if not job.timer and short.until < float("inf"):
+            self._set_timer(job, at, short.until)
 
     def _away(self) -> Reason:
         return Reason.NODES_UNAVAILABLE if self.nodes.unavailable else Reason.WAITING_CAPACITY
@@ -564,6 +606,7 @@ class Reducer:
         """Reserve the money and start the epoch on the pods held."""
         # The time that the gang waited is paid first: the terms are about the money left after that.
         self._settle(job, at, Charge.RELEASE)
+        self._look_at_accounts(job)
         allocation = job.held
         kind, fraction, seconds = EpochKind.FULL, 1.0, None
         if job.kind is EpochKind.PROBE and (size := self._probe_size(job)):
@@ -627,7 +670,8 @@ class Reducer:
     def _extend_in_time(self, job: Job) -> None:
         """A program whose reservation ends before its money: look again before that."""
         order = job.running
-        if job.spec.program is not None and order is not None and not order.budget_bound:
+        money_may_come = order is not None and (not order.budget_bound or job.account_money is not None)
+        if job.spec.program is not None and order is not None and money_may_come:
             due = order.at + order.deadline - job.spec.grace_period - forecast.EXTEND_SECONDS
             self._set_timer(job, self._at, max(self._at, due))
 
@@ -635,6 +679,7 @@ class Reducer:
         """Reserve the next slice of a program's time, as far as the money goes."""
         order = job.running
         assert order is not None
+        self._look_at_accounts(job)
         terms = forecast.terms(job, order.allocation, 1.0, None, since=at - order.at)
         if terms is not None and terms.deadline > order.deadline:
             extended = terms.deadline, terms.budget_bound, terms.reservation
@@ -693,6 +738,14 @@ class Reducer:
             job.billed_resources, until - job.billed_until, job.unbilled_invocations
         )
         self._emit(act.Settle(at, job.name, job.last_token, charge, min(amount, job.ledger.reserved), until))
+        for account in self.accounts.of(job):
+            self._notice(job, at, account, self.accounts.reached(account, at))
+
+    def _notice(self, job: Job, at: float, account: Account, percent: int) -> None:
+        """Notice its users once a period that so much of an account is spent."""
+        if percent > self.accounts.noticed(account, at):
+            spent = self.accounts.spent(account, at)
+            self._emit(act.NoticeAccount(at, job.name, account.name, percent, spent, account.amount))
 
     def _release_pods(self, job: Job, at: float) -> None:
         pods = tuple(pod for pod, held in job.pods.items() if not held.releasing)
@@ -753,6 +806,7 @@ _HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.HandlerStarted: Reducer._handler_started,
     ev.NodesChanged: Reducer._nodes_changed,
     ev.PolicySlow: Reducer._policy_slow,
+    ev.AccountSet: Reducer._account_set,
     ev.JobSubmitted: Reducer._submitted,
     ev.PodReady: Reducer._pod_ready,
     ev.PodPending: Reducer._pod_pending,

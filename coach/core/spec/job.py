@@ -132,8 +132,8 @@ class JobSpec(SpecModel):
         "`maxEpochs` allows: one of these must be there.",
     )
     budget: Budget = Field(
-        description="The most that the job may spend: an amount, or `unlimited: true`.",
-        examples=[{"amount": 5.00, "currency": "USD"}, {"unlimited": True}],
+        description="The most that the job may spend: an amount, what an account has, or `unlimited: true`.",
+        examples=[{"amount": 5.00, "currency": "USD"}, {"account": "team-a"}, {"unlimited": True}],
     )
     suspend: StrictBool = Field(
         default=False,
@@ -240,7 +240,8 @@ class JobSpec(SpecModel):
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
     prices: PriceBookRef = Field(
         default="cloud-functions",
-        description="Prices that the job is billed by: the name of a shipped price book, or your own prices.",
+        description="Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` "
+        "such as `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices.",
         examples=["flat"],
     )
     objective: JobObjective = Field(
@@ -327,6 +328,7 @@ class JobSpec(SpecModel):
                     ("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),)
                 )
             )
+        found += self._instance_conflicts()
         fixed = self.policy.allocation
         if fixed is not None:
             roles = [("workers", fixed.workers, self.workers)]
@@ -339,6 +341,19 @@ class JobSpec(SpecModel):
                         CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),))
                     )
         return found
+
+    def _instance_conflicts(self) -> Iterator[CrossFieldError]:
+        """One function fits into the machine that it is billed by."""
+        machine = self.price_book.instance
+        if machine is None:
+            return
+        for role in ("worker", "server", "scheduler"):
+            asked = getattr(self.resources, role)
+            for key, has in (("cpu", machine.cpu), ("memory", machine.memory), ("gpu", machine.gpu)):
+                if asked is not None and getattr(asked.resources, key) > has:
+                    at, right = ("resources", role, key), f"at most {has:g}, or prices of a larger machine"
+                    problem = f"more than the machine of {self.price_book.name} has"
+                    yield CrossFieldError(at, problem, right, (("prices",),))
 
     def _work_conflicts(self) -> Iterator[CrossFieldError]:
         """A job trains a model on data, or it runs a program."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from coach.core.cluster import NOTHING, Allocation, Resources, Role
-from coach.core.money import PRICE_BOOKS, PriceBook
+from coach.core.money import PRICE_BOOKS, Instance, PriceBook
 from coach.core.spec import quantities
 from coach.core.spec.types import (
     Cpu,
@@ -21,6 +21,7 @@ from coach.core.spec.types import (
     OnlyTrue,
     Price,
     SpecModel,
+    StrictBool,
     StrictInt,
     conflicts,
 )
@@ -72,28 +73,35 @@ class Budget(SpecModel):
     unlimited: OnlyTrue | None = Field(
         default=None, description="True, in place of an amount: nothing limits what the job spends."
     )
+    account: Identifier | None = Field(
+        default=None,
+        description="The budget over jobs that pays, as `coach budget set` made it; with an amount or in place of it. "
+        "An epoch starts when both cover it; where the account does not, the job waits.",
+        examples=["team-a"],
+    )
     chance_of_running_out: Number | None = Field(
         default=None,
         gt=0.0,
         le=0.5,
-        description="With an amount, of a job with a target: the probability that is accepted, for being faster, "
-        "that the money ends before the target is reached; without it 0.05. The smaller it is, the more money is "
-        "kept for epochs that may remain.",
+        description="With an amount or account, of a job with a target: the probability that is accepted, for being "
+        "faster, that the money ends before the target is reached; without it 0.05. The smaller it is, the more money "
+        "is kept for epochs that may remain.",
         examples=[0.05],
     )
 
     @model_validator(mode="after")
     def _is_an_amount_or_unlimited(self) -> Budget:
-        either = "amount and currency, or unlimited: true alone"
+        either = "amount and currency, an account, or unlimited: true alone"
         given = [key for key in ("amount", "currency") if getattr(self, key) is not None]
-        if self.unlimited and given:
-            raise conflicts(CrossFieldError((), f"both unlimited and {given[0]}", either))
+        bound = [*given, *(["account"] if self.account is not None else [])]
+        if self.unlimited and bound:
+            raise conflicts(CrossFieldError((), f"both unlimited and {bound[0]}", either))
         if self.unlimited and self.chance_of_running_out is not None:
             problem = "has no meaning for an unlimited budget"
             raise conflicts(CrossFieldError(("chanceOfRunningOut",), problem, either, (("unlimited",),)))
-        if not self.unlimited and not given:
+        if not self.unlimited and not bound:
             raise conflicts(CrossFieldError((), "no amount", either))
-        if not self.unlimited and len(given) == 1:
+        if len(given) == 1:
             missing = "currency" if given == ["amount"] else "amount"
             raise conflicts(CrossFieldError((missing,), "required", either, ((given[0],),)))
         return self
@@ -102,6 +110,30 @@ class Budget(SpecModel):
     def chance(self) -> float:
         """The accepted probability that the money ends before the target is reached."""
         return CHANCE_OF_RUNNING_OUT if self.chance_of_running_out is None else self.chance_of_running_out
+
+
+class InstancePrices(SpecModel):
+    """A machine that is rented as one. A gang pays the largest of its shares of cores, memory and GPUs."""
+
+    hour: Price = Field(description="Price of one machine for one hour.", examples=[2.95])
+    cpu: Cpu = Field(description="Its cores.", examples=["16"])
+    memory: Memory = Field(description="Its memory.", examples=["200Gi"])
+    gpu: StrictInt = Field(default=0, ge=0, le=64, description="Its GPUs.")
+    whole: StrictBool = Field(
+        default=False, description="Whether whole machines are paid, as many as the gang takes."
+    )
+
+    @property
+    def instance(self) -> Instance:
+        """The same as the core's type."""
+        cpu, memory = quantities.cores(self.cpu), quantities.gib(self.memory)
+        return Instance(self.hour, cpu, memory, float(self.gpu), self.whole)
+
+    @model_validator(mode="after")
+    def _has_something(self) -> InstancePrices:
+        if not self.instance.cpu or not self.instance.memory:
+            raise conflicts(CrossFieldError((), "a machine without cores or memory", "more than 0 of both"))
+        return self
 
 
 class InlinePrices(SpecModel):
@@ -115,6 +147,9 @@ class InlinePrices(SpecModel):
     gib_second: Price = Field(description="Price of one GiB of memory for one second.", examples=[0.000001])
     gpu_second: Price = Field(default=0.0, description="Price of one GPU for one second.")
     invocation: Price = Field(description="Price of one call of a function.", examples=[0.0])
+    instance: InstancePrices | None = Field(
+        default=None, description="A machine that the job's functions rent, in addition to the prices above."
+    )
 
     @model_validator(mode="after")
     def _is_not_a_shipped_name(self) -> InlinePrices:
@@ -125,7 +160,13 @@ class InlinePrices(SpecModel):
     def book(self) -> PriceBook:
         """The same prices as the core's type."""
         return PriceBook(
-            self.name, self.currency, self.vcpu_second, self.gib_second, self.invocation, self.gpu_second
+            self.name,
+            self.currency,
+            self.vcpu_second,
+            self.gib_second,
+            self.invocation,
+            self.gpu_second,
+            None if self.instance is None else self.instance.instance,
         )
 
 

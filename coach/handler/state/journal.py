@@ -13,14 +13,16 @@ import heapq
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
-from coach.core.jobs.events import HandlerStarted, JobSubmitted, NodesChanged
+from coach.core.jobs.accounts import Accounts
+from coach.core.jobs.actions import NoticeAccount, Settle
+from coach.core.jobs.events import AccountSet, HandlerStarted, JobSubmitted, NodesChanged
 from coach.core.jobs.fold import apply, submitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
@@ -250,6 +252,29 @@ class Journal:
                         curve.shrink()
                 found.append((born, job))
         return {job.name: job for _, job in sorted(found, key=itemgetter(0))}
+
+    def accounts(self, jobs: Mapping[str, Job]) -> Accounts:
+        """All accounts, folded from their records and from those of `jobs`, which are all of the journal."""
+        found = Accounts()
+        for _, record in self._of_types("", AccountSet):
+            found.apply(record)
+        for job in jobs.values():
+            if job.spec.budget.account is not None:
+                for _, record in self._of_types(job.name, Settle, NoticeAccount):
+                    found.follow(job, record)
+                found.follow(job, None)  # what it has reserved
+        return found
+
+    def settlements(self, job: str) -> Iterator[Settle]:
+        """What a job has paid, in order."""
+        return (record for _, record in self._of_types(job, Settle))
+
+    def _of_types(self, job: str, *types: type) -> Iterator[tuple[int, Any]]:
+        """(seq, record) of one job, of these types alone."""
+        marks = ", ".join("?" * len(types))
+        query = f"SELECT seq, type, body FROM records WHERE job = ? AND type IN ({marks}) ORDER BY seq"  # noqa: S608
+        for seq, name, body in self._connection.execute(query, (job, *(each.__name__ for each in types))):
+            yield seq, self._decoded(seq, name, body)
 
     def _snapshots(self) -> dict[str, tuple[int, int, Job]]:
         """By job with a snapshot: its first record, the last record in the snapshot, and the job."""

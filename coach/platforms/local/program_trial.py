@@ -32,14 +32,15 @@ _NAMED = re.compile(rf"([A-Za-z][\w./@-]*(?: [A-Za-z][\w./@-]*){{0,3}}['\"]?\s*[
 class ProgramTrial:
     """What a trial found: the first report's metrics and its seconds, or how the program ended before it.
 
-    `epoch` is what it says to have trained by then. `printed` are the last lines; `others` are what else it printed
-    with a number, or wrote to files. `source` finds the one of them whose name is most like the metric's, as
-    `--metric` takes it; "" without any.
+    `epoch` is what it says to have trained by then, `by` the kind of its source. `printed` are the last lines; `others`
+    are what else it printed with a number, or wrote to files. `source` finds the one of them whose name is most like
+    the metric's, as `--metric` takes it; "" without any.
     """
 
     metric: str
     values: dict[str, float]
     epoch: float | None
+    by: str
     seconds: float
     ended: Ended | None
     printed: Sequence[str]
@@ -72,12 +73,14 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
                 heard.set()
 
     with tempfile.TemporaryDirectory(prefix="coach-try-") as folder:
-        log = Path(folder, "log")
+        log, checkpoints = Path(folder, "log"), Path(folder, "checkpoints")
+        checkpoints.mkdir()
+        own = {"COACH_JOB": job.name, "COACH_CHECKPOINTS": str(checkpoints)}
         order = Order(
             name=job.name,
             command=program.command,
             directory=(program.directory or ".").removeprefix("file://"),
-            env={"PYTHONUNBUFFERED": "1", **os.environ, **program.env},
+            env={"PYTHONUNBUFFERED": "1", **os.environ, **program.env, **own},
             log=str(log),
             wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
             seconds=seconds + GRACE,
@@ -95,10 +98,10 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
             ended = await worker.ended
         lines = [json.loads(line)["message"] for line in log.read_text().splitlines()] if log.exists() else []
     others = {} if heard.is_set() else _printed(lines) | _written(Path(order.directory), began)
-    epoch, at = (first[0][0].epoch, first[0][1]) if first else (None, 0.0)
-    how = ended if by_itself else None
+    report, at = first[0] if first else (ProgramReport({}, None, ""), 0.0)
+    how, source = ended if by_itself else None, _most_like(spec.metric, others)
     return ProgramTrial(
-        spec.metric, found, epoch, at, how, lines[-LINES:], list(others), _most_like(spec.metric, others)
+        *(spec.metric, found, report.epoch, report.source, at, how, lines[-LINES:], list(others), source)
     )
 
 

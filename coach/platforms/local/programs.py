@@ -102,7 +102,8 @@ class Worker:
                 if "works" in said:
                     self.worked = asyncio.get_running_loop().time()
                     continue
-                heard(ProgramReport(said["values"], said["epoch"]), said["seconds"])
+                seconds = said.pop("seconds")
+                heard(ProgramReport(**said), seconds)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 self._supervisor.kill()
@@ -360,8 +361,8 @@ class Programs:
         assert program is not None
         logs = self._logs(action.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
-        alone = spec.limits.largest.workers == 1
-        group = {} if alone else _rendezvous(action, port, sorted(action.pods).index(pod))
+        rank, alone = sorted(action.pods).index(pod), spec.limits.largest.workers == 1
+        group = {} if alone else _rendezvous(action, port, rank)
         threads = {} if alone else {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
         return Order(
             name=pod.name,
@@ -369,7 +370,8 @@ class Programs:
             directory=(program.directory or ".").removeprefix("file://"),
             env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
-            wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
+            # Only the first worker's reports count.
+            wanted=Wanted(spec.metric, program.sources() if rank == 0 else (), program.samples_per_epoch),
             seconds=max(0.0, order.due - self._now()),
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,

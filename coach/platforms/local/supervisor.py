@@ -7,8 +7,8 @@ when its standard input ends, that is when the handler has died, however it died
 
 Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now, and
 `{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds. Answers are lines of JSON on standard
-output: `{"values": {...}, "epoch": e, "seconds": s}` for a report, s seconds after the start, `{"works": true}` where
-its processes have computed, read or written since the last look, and at last an `Ended`.
+output: a `ProgramReport` with `"seconds": s`, s seconds after the start, `{"works": true}` where its processes have
+computed, read or written since the last look, and at last an `Ended`.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class _Supervisor:
 
     def _heard(self, report: ProgramReport) -> None:
         seconds = time.monotonic() - self._began
-        _say({"values": report.values, "epoch": report.epoch, "seconds": seconds})
+        _say({**asdict(report), "seconds": seconds})
 
     def _start(self, output: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         order = self._order

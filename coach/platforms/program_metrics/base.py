@@ -24,10 +24,14 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@/-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class ProgramReport:
-    """Values of metrics by name, and after how many epochs, as the program counts them; None where it says none."""
+    """Values of metrics by name, and after how many epochs, as the program counts them; None where it says none.
+
+    `source` is the kind of what they came from: `pattern`, `lines`, `status`, `report` or a file's.
+    """
 
     values: Mapping[str, float]
     epoch: float | None = None
+    source: str = "pattern"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ Copy it next to your program: `coach program-module > coach_program.py`. It need
         if coach_program.checkpoint_now():
             save()
 
-In a group of several processes ask in one of them, and send its answer to the others: they must agree.
+In a group of several processes each of them asks, and all leave as soon as one is to: they must agree after which step.
 """
 
 from __future__ import annotations

@@ -25,8 +25,11 @@ from coach.platforms.program_metrics.base import (
 LONGEST_LINE = 4096
 #: Kinds of records that a metric may come from whose source is not named.
 RECORDS = ("lines", "status", "report")
-#: How programs print their epoch: `Epoch 3/10`, `epoch: 0.5`, `Epoch: [3][10/100]`; not their best one.
-_EPOCH = re.compile(rf"(?<!best )(?<![\w.@/-])epoch['\"]?\s*[:=#]?\s*['\"]?\[?({NUMBER})", re.IGNORECASE)
+#: How programs print their epoch: `Epoch 3/10`, `epoch: 0.5`, `Epoch: [3][10/100]`; not their best or last one.
+_EPOCH = re.compile(
+    rf"(?<!best )(?<!last )(?<!max )(?<!total )(?<![\w.@/-])epoch['\"]?\s*[:=#]?\s*['\"]?\[?({NUMBER})",
+    re.IGNORECASE,
+)
 #: A number of NumPy in a dictionary that Python has printed.
 _NUMPY = re.compile(r"\b(?:np|numpy)\.\w+\(([^()]*)\)")
 
@@ -70,7 +73,8 @@ class Reader:
                 self._epoch = epoch_of({EPOCH: at}, None)
         elif report is not None and report.epoch is not None:
             self._epoch = report.epoch
-        return ProgramReport(values, self._epoch) if values else None
+        kind = "pattern" if report is None or self._wanted.metric not in report.values else report.source
+        return ProgramReport(values, self._epoch, kind) if values else None
 
     def record(self, kind: str, record: Mapping[Any, Any], where: str = "") -> ProgramReport | None:
         """What a record reports that came from such a source, `where` being its file; None where it is nothing."""
@@ -94,7 +98,7 @@ class Reader:
             taken = name in named or plain(name) in (plain(wanted), *EPOCH_NAMES)
             if len(values) < MAX_METRICS and not taken:
                 values.setdefault(name, value)
-        return ProgramReport(values, epoch) if values else None
+        return ProgramReport(values, epoch, kind) if values else None
 
     def _epoch_in(self, kind: str, found: Mapping[str, float], where: str) -> float | None:
         source = self._named.get(EPOCH)

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import JobFileError, Problem
-from coach.report.row_types import JobRow
+from coach.report.row_types import AccountRow, JobRow
 from coach.service import schemas
 
 T = TypeVar("T")
@@ -135,6 +135,21 @@ def log_in(code: str) -> Call[schemas.LoggedIn]:
 def log_out() -> Call[schemas.LoggedIn]:
     """End a browser's login."""
     return Call("POST", f"{API}/logout", schemas.LoggedIn)
+
+
+def accounts() -> Call[schemas.Accounts]:
+    """The budgets over jobs."""
+    return _get("/accounts", schemas.Accounts)
+
+
+def set_account(  # noqa: PLR0917 - they are the body's fields
+    name: str, amount: float, currency: str, period: str = "ever", timezone: str = "UTC", parent: str = ""
+) -> Call[AccountRow]:
+    """Make a budget over jobs, or change its terms."""
+    body = {
+        "amount": amount, "currency": currency, "period": period, "timezone": timezone, "parent": parent
+    }  # fmt: skip
+    return Call("PUT", f"{API}/accounts/{name}", AccountRow, body=body)
 
 
 # -- looking at jobs -------------------------------------------------------------------------------------------

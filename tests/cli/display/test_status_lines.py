@@ -40,6 +40,7 @@ def row(name: str, state: str = "Training", **changes: object) -> JobRow:
         "spent": 0.0021,
         "reserved": 0.001,
         "budget": 0.01,
+        "account": None,
         "currency": "USD",
         "eta": 80.0,
         "eta_low": 50.0,

@@ -24,7 +24,7 @@ from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, Retry
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS, HOPELESS_FITS, worth_going_on
-from coach.core.money import to_amount
+from coach.core.money import to_amount, to_money
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode, encode
 from coach.handler.state.journal import fold
@@ -114,6 +114,8 @@ class World(Driver):
         self.cost, self.unleased, self.longest_unleased = Counter[str](), Counter[str](), Counter[str]()
         self.calls: Counter[str] = Counter()
         self.leases: dict[str, float] = {}
+        #: By account: what was spent and reserved when its amount was set lower than that, as far as it is left.
+        self.lowered: dict[str, int] = {}
         self.shadow = Reducer(policy, Placement.DEFAULT if default else Placement.GANG) if shadow else None
         self._billed_from: dict[PodId, float] = {}
         self._at_once = 0
@@ -142,6 +144,15 @@ class World(Driver):
         name = content["metadata"]["name"]
         self.dynamics.setdefault(name, dynamics or FaultyDynamics())
         return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
+
+    def set_account(
+        self, name: str, amount: float, period: str = "ever", parent: str = ""
+    ) -> list[act.Action]:
+        known = self.reducer.accounts.known.get(name)
+        if known is not None:
+            before = self.reducer.accounts
+            self.lowered[name] = before.spent(known, self.now) + before.reserved(known)
+        return self.send(ev.AccountSet(self.now, name, to_money(amount), "USD", period, parent=parent))
 
     def cancel(self, name: str = "job") -> list[act.Action]:
         return self.send(ev.CancelRequested(self.now, name))
@@ -363,11 +374,12 @@ class World(Driver):
                 # Where the kube-scheduler binds, a pod that is not ready has no node, or the one that it waits for.
                 if held.ready or self.reducer.placement is Placement.GANG:
                     used[held.pod.node] = used[held.pod.node] + held.pod.requests
+        self._check_accounts()
         for node in self.reducer.nodes.all:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
         # For a job whose models are being fitted, or that backs off, capacity may be kept before it holds any.
         live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in RESUMABLE]
-        waiting = [job.name for job in live if job.phase is Phase.IDLE]
+        waiting = [job.name for job in live if job.phase is Phase.IDLE and not job.timer]
         away = self.reducer.nodes.unavailable or self.reducer.nodes.taken
         assert not waiting or self.pods or len(waiting) < len(live) or away, (
             f"{waiting} wait for capacity that no job holds, or will"
@@ -381,6 +393,7 @@ class World(Driver):
         assert running == self.epochs, "Coach knows of every epoch that runs, and of no other"
         if self.shadow:
             assert self.shadow.jobs == self.reducer.jobs, "state changes only through records"
+            assert self.shadow.accounts == self.reducer.accounts
             assert self.shadow.nodes.all == self.reducer.nodes.all
             assert self.shadow.nodes.unavailable == self.reducer.nodes.unavailable
 
@@ -390,7 +403,7 @@ class World(Driver):
         match end.reason:
             case Reason.BUDGET_SPENT:
                 assert not affordable(job, job.minimum), "the smallest allocation's next epoch is covered"
-                assert "USD left" in end.message or "left it" in end.message
+                assert "USD left" in end.message or "left it" in end.message or "account" in end.message
             case Reason.TARGET_REACHED:
                 assert job.consecutive_hits >= job.spec.target.epochs_in_a_row
             case Reason.TARGET_BELOW_ASYMPTOTE:
@@ -412,6 +425,23 @@ class World(Driver):
         assert sum(job.charges.values()) == ledger.spent
         epochs = {epoch.token: epoch.cost for epoch in job.epochs}
         assert all(job.charges.get(token, 0) == cost for token, cost in epochs.items())
+
+    def _check_accounts(self) -> None:
+        """No account is overdrawn in its present period, by books of its own: the settlements of the history."""
+        accounts, jobs = self.reducer.accounts, self.reducer.jobs
+        for account in accounts.known.values():
+            names = {job.name for job in jobs.values() if account in accounts.of(job)}
+            reserved = sum(jobs[name].ledger.reserved for name in names)
+            start = account.period.start(self.now)
+            spent = sum(
+                record.amount
+                for record in self.history
+                if isinstance(record, act.Settle) and record.job in names and record.until >= start
+            )
+            assert (accounts.spent(account, self.now), accounts.reserved(account)) == (spent, reserved)
+            lowered = self.lowered.get(account.name, 0)
+            assert spent + reserved <= max(account.amount, lowered), f"{account.name}: {spent}, {reserved}"
+            self.lowered[account.name] = min(lowered, spent + reserved)
 
     def check_rest(self) -> None:
         """What holds once no event is left: all jobs have ended or were stopped, and nothing is held."""

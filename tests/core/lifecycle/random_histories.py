@@ -22,7 +22,7 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
-from coach.core.money import PRICE_BOOKS
+from coach.core.money import PRICE_BOOKS, to_amount
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, spec
 
 #: What the functions can say of an epoch, and a platform of a pod.
@@ -78,6 +78,7 @@ class Scenario:
     dynamics: dict[str, FaultyDynamics]
     more: dict[str, dict[str, Any]]
     faults: list[Fault]
+    accounts: list[tuple[str, float, str, str]] = field(default_factory=list)  #: name, amount, period, parent
     submissions: dict[str, int] = field(default_factory=dict)  #: job -> after how many events it comes
 
 
@@ -104,6 +105,7 @@ def draw(dice: Draws) -> Scenario:
             "lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early", "nodes"
         )
         scenario.faults.append(Fault(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
+    _accounts(dice, scenario)
     return scenario
 
 
@@ -130,6 +132,29 @@ def draw_programs(dice: Draws) -> Scenario:
             speeds = {point.workers: point.epochs_per_second for point in points}
             more["known_points"] = tuple(KnownSpeed(workers, 0, speed) for workers, speed in speeds.items())
     return scenario
+
+
+def _accounts(dice: Draws, scenario: Scenario) -> None:
+    """Half of the histories have accounts: one, or a team's in a department's; some are changed on the way."""
+    if dice.pick(True, False):
+        return
+    amounts = [file["spec"]["budget"].get("amount", 1.0) for file in scenario.files]
+    for name in ("department", "team")[: dice.pick(1, 2)]:
+        period = dice.pick("ever", "month", "week", "1h", "3d")
+        parent = "department" if name == "team" else ""
+        amount = max(amounts) * scaled(dice, 0.05, 20.0)
+        scenario.accounts.append((name, amount, period, parent))
+    for file in scenario.files:
+        account = dice.pick(scenario.accounts[-1][0], scenario.accounts[0][0], None)
+        if account:
+            own = (
+                {}
+                if dice.pick(True, False) or "unlimited" in file["spec"]["budget"]
+                else file["spec"]["budget"]
+            )
+            file["spec"]["budget"] = {**own, "account": account}
+    for _ in range(dice.pick(0, 0, 1)):
+        scenario.faults.append(Fault(dice.whole(1, LATEST), "account", "", dice.whole(0, 50)))
 
 
 def _truth(dice: Draws) -> FaultyDynamics:
@@ -236,6 +261,8 @@ def _known(dice: Draws, dynamics: FaultyDynamics) -> dict[str, Any]:
 def play(scenario: Scenario, *, shadow: bool = True) -> World:
     """Play it to the end, with every fault at its place; then resume what was stopped, and again to the end."""
     world = World.of(scenario.cluster, shadow=shadow)
+    for account in scenario.accounts:
+        world.set_account(*account)
     faults = sorted(scenario.faults, key=lambda fault: fault.after)
     waiting = sorted(scenario.files, key=lambda file: scenario.submissions[file["metadata"]["name"]])
     events = 0
@@ -270,6 +297,10 @@ def _strike(world: World, fault: Fault) -> None:
         names = [node.name for node in world.reducer.nodes.all]
         count = 1 + fault.number % len(names)
         world.lose_nodes(*names[-count:], back=fault.number * 2.0)
+        return
+    if fault.kind == "account":
+        name, account = next(iter(world.reducer.accounts.known.items()))
+        world.set_account(name, to_amount(account.amount) * fault.number / 25, account.period.kind)
         return
     job = world.reducer.jobs.get(fault.job)
     if job is None:
@@ -328,9 +359,15 @@ def main(count: int, seed: int, drawn: Callable[[Draws], Scenario] = draw) -> in
             counts["epochs"] += len(job.epochs)
             counts["failed attempts"] += job.attempts - len(job.epochs)
             states[job.state.value] += 1
+            counts["with an account"] += job.spec.budget.account is not None
             if job.ledger.budget is not None:
                 counts["with a budget"] += 1
                 counts["overshoots"] += job.ledger.spent > job.ledger.budget
+        counts["waits for an account"] += sum(
+            isinstance(record, act.SetStatus) and record.reason is Reason.ACCOUNT_SPENT
+            for record in world.history
+        )
+        counts["notices"] += sum(isinstance(record, act.NoticeAccount) for record in world.history)
         faults.update(fault.kind for fault in scenario.faults)
     seconds = time.monotonic() - began
     print(f"{count} histories from seed {seed} in {seconds:.0f} s ({seconds / count * 1000:.0f} ms each)\n")

@@ -74,6 +74,7 @@ def test_resources_are_cores_gib_and_devices():
 def test_a_budget_is_exact_money_or_unlimited():
     assert job(budget={"amount": 0.1, "currency": "USD"}).spec.budget_money == 100_000_000
     assert job(budget={"unlimited": True}).spec.budget_money is None
+    assert job(budget={"account": "team-a"}).spec.budget_money is None
 
 
 def test_the_accepted_chance_of_running_out_is_five_per_cent_unless_it_is_said():
@@ -164,11 +165,14 @@ REFUSED = [
     ({"budget": None}, "budget", "required"),
     ({"budget": "nothing"}, "budget", "Budget"),
     ({"budget": {"amount": -1, "currency": "USD"}}, "budget.amount", "greater"),
-    ({"budget": {}}, "budget", "no amount - amount and currency, or unlimited: true alone"),
+    ({"budget": {}}, "budget", "no amount - amount and currency, an account, or unlimited: true alone"),
     ({"budget": {"amount": 1}}, "budget", "currency: required"),
     ({"budget": {"currency": "USD"}}, "budget", "amount: required"),
     ({"budget": {"amount": 1, "currency": "USD", "unlimited": True}}, "budget", "both unlimited and amount"),
     ({"budget": {"currency": "USD", "unlimited": True}}, "budget", "both unlimited and currency"),
+    ({"budget": {"account": "team-a", "unlimited": True}}, "budget", "both unlimited and account"),
+    ({"budget": {"account": "Team A"}}, "budget.account", "pattern"),
+    ({"budget": {"account": "team-a", "amount": 1}}, "budget", "currency: required"),
     (
         {"budget": {"unlimited": True, "chanceOfRunningOut": 0.1}},
         "budget",

@@ -39,7 +39,8 @@ def reader(metric: str = "eval_loss", samples: int | None = None, **metrics: str
     ],
 )
 def test_what_programs_print_is_found(line: str, values: dict[str, float], epoch: float | None) -> None:
-    assert reader().line(line) == ProgramReport(values, epoch)
+    report = reader().line(line)
+    assert report is not None and (report.values, report.epoch) == (values, epoch)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_named_source_is_the_only_one() -> None:
     assert "eval_loss" not in report.values
     files = reader(eval_loss="csv:a.csv#val_loss")
     assert files.record("status", {"eval_loss": 1}) is None
-    assert files.record("csv", {"val_loss": 1}, "b.csv") == ProgramReport({"val_loss": 1.0}, None)
+    assert files.record("csv", {"val_loss": 1}, "b.csv") == ProgramReport({"val_loss": 1.0}, None, "csv")
     report = files.record("csv", {"val_loss": 1}, "a.csv")
     assert report is not None and report.values["eval_loss"] == 1.0
 
@@ -121,7 +122,7 @@ def test_a_status_repeats_what_is_known_and_that_is_no_report() -> None:
 def test_what_a_program_says_it_reports_counts_each_time() -> None:
     found = reader()
     for _ in range(2):
-        assert found.record("report", {"eval_loss": 0.3}) == ProgramReport({"eval_loss": 0.3}, None)
+        assert found.record("report", {"eval_loss": 0.3}) == ProgramReport({"eval_loss": 0.3}, None, "report")
 
 
 def test_a_report_has_a_bounded_number_of_metrics() -> None:

@@ -1,0 +1,199 @@
+"""`coach budget`: budgets over jobs."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Budgets over jobs: what a team may spend in a month.\n\n"
+    "A job names its account in its file, `budget: {account: team-a}`. Money is reserved before it is spent, over all "
+    "jobs of the account and of those that it is in; a job that it does not cover waits.\n\n"
+    "Example: coach budget set team-a 50USD/month",
+)
+Name = Annotated[str, typer.Argument(metavar="ACCOUNT", help="The account's name.")]
+
+
+@app.command("set")
+def set_(
+    account: Name,
+    amount: Annotated[
+        str,
+        typer.Argument(
+            metavar="AMOUNT", help="50USD/month, 50USD/week, 50USD/30d (a rolling window), or 50USD for ever."
+        ),
+    ],
+    within: Annotated[
+        str, typer.Option("--in", metavar="ACCOUNT", help="The account that it is in, which pays too.")
+    ] = "",
+    timezone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Where months and weeks begin at midnight.")
+    ] = "UTC",
+) -> None:
+    """Make an account, or change its terms.
+
+    What was spent and reserved stays. An amount below that reserves nothing more; running epochs end.
+
+    \b
+    Examples:
+      coach budget set team-a 50USD/month
+      coach budget set team-a 50USD/week --in research --timezone Europe/Berlin
+    """
+    from coach.handler import accounts, endpoint
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.service.client import service_of
+
+    home = StateDirectory.default()
+    wanted = accounts.setting(account, amount, timezone, within)
+    if endpoint.find(home):
+        from coach.core.money import to_amount
+
+        with service_of(home) as client:
+            client.set_account(
+                account,
+                amount=to_amount(wanted.amount),
+                currency=wanted.currency,
+                period=wanted.period,
+                timezone=timezone,
+                parent=within,
+            )
+    else:
+        accounts.set_account(home, wanted)
+    _show([row for row in _rows() if row.name == account], Format.TABLE)
+
+
+@app.command("list")
+def list_(output: Output = Format.TABLE) -> None:
+    """List all accounts: spent, reserved and left.
+
+    Example: coach budget list -o json
+    """
+    rows = _rows()
+    if rows or output is not Format.TABLE:
+        _show(rows, output)
+    else:
+        console().print("no account yet; make one with: coach budget set team-a 50USD/month")
+
+
+@app.command()
+def show(account: Name, output: Output = Format.TABLE) -> None:
+    """Show one account, those in it, and its jobs.
+
+    Example: coach budget show team-a
+    """
+    from coach.handler import accounts
+    from coach.handler.state.state_directory import StateDirectory
+
+    known, jobs = accounts.read(StateDirectory.default())
+    _known(known, account)
+    inside = {one.name for one in known.inside(known.known[account])}
+    _show([row for row in _rows() if row.name in inside], output)
+    if output is not Format.TABLE:
+        return
+    made = table("job", "account", "state", ("spent", "right"), ("reserved", "right"), ("why", "wrap"))
+    for job in jobs.values():
+        if job.spec.budget.account in inside:
+            spent, reserved = (f"{money / 1e9:.4f}" for money in (job.ledger.spent, job.ledger.reserved))
+            made.add_row(job.name, job.spec.budget.account, job.state.value, spent, reserved, job.message)
+    if made.row_count:
+        console().print(made)
+
+
+@app.command()
+def report(
+    account: Annotated[
+        str, typer.Argument(metavar="[ACCOUNT]", help="Only this account and those in it.")
+    ] = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Report who spent what, period by period.
+
+    \b
+    Examples:
+      coach budget report
+      coach budget report team-a -o csv
+    """
+    from coach.handler import accounts
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.report.accounting import spending_rows
+    from coach.report.row_types import SPENDING_COLUMNS
+
+    home = StateDirectory.default()
+    known, jobs = accounts.read(home)
+    if account:
+        _known(known, account)
+        inside = {one.name for one in known.inside(known.known[account])}
+    else:
+        inside = set(known.known)
+    rows = [row for row in spending_rows(known, jobs, accounts.payments(home, jobs)) if row.account in inside]
+    if output is Format.JSON:
+        print_json([fields(row) for row in rows])
+    elif output is Format.CSV:
+        print_csv(SPENDING_COLUMNS, map(fields, rows))
+    else:
+        made = table("account", "since", "job", "state", ("spent", "right"), keys=3)
+        for row in rows:
+            since = (row.since or "")[:10]
+            made.add_row(row.account, since, row.job, row.state, f"{row.spent:.4f} {row.currency}")
+        console().print(made if rows else "no job has spent money of an account yet")
+
+
+def _rows() -> list[Any]:
+    from coach.handler import accounts
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.report.accounting import account_rows
+
+    known, jobs = accounts.read(StateDirectory.default())
+    return account_rows(known, jobs, time.time())
+
+
+def _known(known: Any, account: str) -> None:
+    """Raises UserError for an account that is not there."""
+    from coach.core.errors import UserError
+
+    if account not in known.known:
+        raise UserError(known.problem_of(account, "USD"))
+
+
+def _show(rows: list[Any], output: Format) -> None:
+    from coach.report.row_types import ACCOUNT_COLUMNS
+
+    if output is Format.JSON:
+        print_json([fields(row) for row in rows])
+    elif output is Format.CSV:
+        print_csv(ACCOUNT_COLUMNS, map(fields, rows))
+    else:
+        console().print(_table(rows))
+
+
+def _table(rows: list[Any]) -> Any:
+    from datetime import datetime
+
+    from coach.core.periods import Period
+
+    right = ("budget", "spent", "reserved", "left", "used")
+    made = table("account", "in", *((name, "right") for name in right), "until", "jobs")
+    for row in rows:
+        per = "" if row.period == "ever" else f"/{row.period}"
+        turns = datetime.fromisoformat(row.until).timestamp() if row.until else None
+        until = "" if turns is None else Period(row.period, row.timezone).written(turns)
+        waiting = f", {row.waiting} waiting" if row.waiting else ""
+        used = f"{row.spent / row.amount:.0%}" if row.amount else ""
+        made.add_row(
+            row.name,
+            row.parent,
+            f"{row.amount:g} {row.currency}{per}",
+            f"{row.spent:.4f}",
+            f"{row.reserved:.4f}",
+            f"{row.left:.4f}",
+            used,
+            until,
+            f"{row.jobs}{waiting}",
+        )
+    return made

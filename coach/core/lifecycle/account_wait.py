@@ -1,0 +1,80 @@
+"""What a job does whose accounts do not cover its next epoch: it waits, or ends where waiting never helps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coach.core.cluster import Allocation
+from coach.core.jobs.accounts import Account, Accounts
+from coach.core.jobs.job import Job
+from coach.core.lifecycle import forecast
+from coach.core.money import Money, to_amount
+
+#: Jobs that are named as those that have money reserved, at most.
+MAX_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """`account` does not cover the next epoch. It does at `until`, or when another job ends; or `never`."""
+
+    account: Account
+    message: str
+    until: float
+    never: bool
+    used_up: bool  #: nothing is reserved in it that may come back
+
+    @property
+    def helps(self) -> str:
+        """The command that gives it more; an amount follows."""
+        return f"coach budget set {self.account.name}"
+
+
+def shortage(
+    accounts: Accounts, job: Job, at: float, fits: Callable[[Allocation], bool] = lambda _: True
+) -> Shortage | None:
+    """Which of its accounts keeps a job from its cheapest next epoch, by what; None where none does.
+
+    `fits`: whether the cluster can hold an allocation.
+    """
+    points = [point for point in forecast.allocations(job) if fits(point)] or [job.minimum]
+    needed, point = min((forecast.minimum_reservation(job, point)[1], point) for point in points)
+    for account in accounts.of(job):
+        left = accounts.left(account, at) + job.ledger.reserved
+        if left < needed:
+            return _shortage(accounts, account, job, at, (needed, point))
+    return None
+
+
+def _shortage(
+    accounts: Accounts, account: Account, job: Job, at: float, epoch: tuple[Money, Allocation]
+) -> Shortage:
+    needed, point = epoch
+    left = accounts.left(account, at) + job.ledger.reserved
+    held = accounts.reserved(account) - job.ledger.reserved
+    lacks = (
+        f"the next epoch at {point} needs {_amount(needed)} {account.currency}; account {account.name} has "
+        f"{_amount(max(0, left))} left of {account.written()}: {_amount(accounts.spent(account, at))} spent, "
+        f"{_amount(held)} reserved{_by(accounts, account, job)}"
+    )
+    if needed > accounts.ever(account, at):
+        return Shortage(account, lacks, math.inf, never=True, used_up=held == 0)
+    until = accounts.when(account, needed - left, at)
+    comes = [f"at {account.period.written(until)}"] if until < math.inf else []
+    if held:
+        comes.append("when a job releases money")
+    return Shortage(account, f"{lacks}; goes on {' or '.join(comes)}", until, never=False, used_up=held == 0)
+
+
+def _by(accounts: Accounts, account: Account, job: Job) -> str:
+    names = sorted(name for one in accounts.inside(account) for name in one.reserved if name != job.name)
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f" by {', '.join(names[:MAX_NAMED])}{more}" if names else ""
+
+
+def _amount(money: Money) -> str:
+    """`0.0123`: four places, more for small amounts."""
+    amount = to_amount(money)
+    return f"{amount:.4f}" if amount >= 1 or not amount else f"{amount:.4g}"

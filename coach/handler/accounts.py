@@ -1,0 +1,101 @@
+"""Accounts of a state folder: what a user writes, and reading and setting them where no service runs.
+
+They are in the folder's first journal. One handler at a time has it, so that no two spend one account's money.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from coach.core.errors import UserError
+from coach.core.jobs.accounts import Accounts
+from coach.core.jobs.events import AccountSet
+from coach.core.jobs.job import Job
+from coach.core.money import Money, to_money
+from coach.core.periods import EVER, Period
+from coach.handler.clock import Clock
+from coach.handler.state.journal import Journal
+from coach.handler.state.journal_file import JournalBusyError
+from coach.handler.state.state_directory import StateDirectory
+
+_AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})\s*(?:/\s*([a-z0-9.]+))?\s*")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What a job paid out of its account for the time until `at`, seconds since 1970."""
+
+    account: str
+    job: str
+    at: float
+    amount: Money
+
+
+def setting(name: str, amount: str, zone: str = "UTC", parent: str = "") -> AccountSet:
+    """The terms that a user wrote: `50USD`, `50USD/month`, `50USD/week` or `50USD/30d`. Raises UserError."""
+    found = _AMOUNT.fullmatch(amount)
+    if found is None:
+        raise UserError(
+            f"{amount!r} is no budget; an amount, its currency and its period, such as 50USD/month, 50USD/week, "
+            "50USD/30d (a rolling window), or 50USD for ever"
+        )
+    return terms(name, float(found[1]), found[2].upper(), found[3] or EVER, zone, parent)
+
+
+def terms(  # noqa: PLR0917 - they are the record's fields
+    name: str, amount: float, currency: str, period: str, zone: str, parent: str
+) -> AccountSet:
+    """An account's terms, not yet at a time. Raises UserError for those that cannot be."""
+    for word in (name, *([parent] if parent else [])):
+        if not _NAME.fullmatch(word):
+            raise UserError(f"{word!r} is no account's name: lower-case letters, digits and -, at most 40")
+    try:
+        Period(period, zone)
+    except ValueError as error:
+        raise UserError(f"account {name}: {error}") from error
+    return AccountSet(0.0, name, to_money(amount), currency, period, zone, parent)
+
+
+def refuse(accounts: Accounts, wanted: AccountSet) -> None:
+    """Raises UserError where an account cannot be set so."""
+    if problem := accounts.problem(wanted):
+        raise UserError(f"account {wanted.account}: {problem}")
+
+
+def set_account(home: StateDirectory, wanted: AccountSet) -> None:
+    """Set an account while no handler has the journal. Raises UserError."""
+    with home.planning():
+        try:
+            journal = home.open_journal(home.journal(1))
+        except JournalBusyError as error:
+            raise UserError(
+                "another handler has the accounts now: a service that starts, so try again; or a `coach run`, so set "
+                "them when it has ended, or run jobs by a service: coach serve"
+            ) from error
+        with contextlib.closing(journal):
+            refuse(journal.accounts(journal.jobs()), wanted)
+            journal.append([wanted.at_time(Clock(journal.last_at()).now())])
+
+
+def read(home: StateDirectory) -> tuple[Accounts, Mapping[str, Job]]:
+    """The accounts of a state folder, and the jobs of their journal."""
+    path = home.journal(1)
+    if not path.exists():
+        return Accounts(), {}
+    with contextlib.closing(Journal.read(path)) as journal:
+        jobs = journal.jobs()
+        return journal.accounts(jobs), jobs
+
+
+def payments(home: StateDirectory, jobs: Mapping[str, Job]) -> Iterator[Payment]:
+    """All payments out of accounts, job by job."""
+    if home.journal(1).exists():
+        with contextlib.closing(Journal.read(home.journal(1))) as journal:
+            for job in jobs.values():
+                if job.spec.budget.account is not None:
+                    for paid in journal.settlements(job.name):
+                        yield Payment(job.spec.budget.account, job.name, paid.until, paid.amount)
