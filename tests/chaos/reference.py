@@ -41,6 +41,8 @@ def main() -> None:
         batch_size=BATCH,
         gpu=False,
         autocast=None,
+        clip=None,
+        micro_batch=None,
     )
     learner = make_learner(request, model, dataset)
     stream = Stream(len(dataset.train), SEED)
