@@ -95,7 +95,8 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
     for line in trial.printed:
         typer.echo(f"  | {line}")
     if trial.good:
-        values = ", ".join(f"{name} {value:g}" for name, value in trial.values.items())
+        ordered = {trial.metric: 0.0} | trial.values
+        values = ", ".join(f"{name} {value:g}" for name, value in ordered.items())
         epoch = "" if trial.epoch is None else f" in epoch {trial.epoch:g}"
         source = _SOURCES.get(trial.by, f"a file ({trial.by})")
         typer.echo(f"found {values}{epoch} after {formatting.duration(trial.seconds)}, by {source}")
