@@ -137,8 +137,9 @@ def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:
         line(f"step {number}", f"{formatting.duration(step['seconds'])}, loss {step['loss']:.4f}")
     if trial.steps:
         speed = trial.samples_per_second
-        epoch = formatting.duration(trial.data["train"] / speed)
-        line("speed", f"{speed:,.0f} samples/s: an epoch of one worker takes about {epoch}")
+        takes = formatting.duration(trial.data["train"] / speed)
+        what = "an epoch" if job.spec.epoch is None else "a pass over the data"
+        line("speed", f"{speed:,.0f} samples/s: {what} takes one worker about {takes}")
     for note in trial.notes:
         line("note", note)
     if trial.evaluation:
