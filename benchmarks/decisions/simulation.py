@@ -33,7 +33,15 @@ import numpy as np
 from coach import collector, plugins
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import EngineView, Event, Plan, Start, first, fitting, totals
+from coach.core.policies.api.scheduling import (
+    EngineView,
+    Plan,
+    SchedulingEvent,
+    Start,
+    first,
+    fitting,
+    totals,
+)
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
@@ -121,7 +129,7 @@ class Greedy:
 
     wants: frozenset[type] = frozenset()
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Start]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[Start]:
         """See `Policy`."""
         while job := first(view.waiting):
             nodes = fitting(view.free, job.worker)

@@ -87,13 +87,14 @@ def check(
             at = _location(error)
             if error["type"] == "conflicts":
                 for conflict in error["ctx"]["conflicts"]:
-                    if not any(_related(_inside(at, p), w) for p in _paths(conflict) for w in wrong):
-                        problems.append(_conflict(document, path, at, conflict))
-                    wrong.add(_inside(at, conflict.at))
-                    if not _take_out(data, _inside(at, conflict.at)):
-                        for other in conflict.others:
-                            wrong.add(_inside(at, other))
-                            _take_out(data, _inside(at, other))
+                    where, *others = (at + inner for inner in (conflict.at, *conflict.others))
+                    if not any(_related(each, w) for each in (where, *others) for w in wrong):
+                        problems.append(_conflict(document, path, where, others, conflict))
+                    wrong.add(where)
+                    if not _take_out(data, where):
+                        wrong.update(others)
+                        for other in others:
+                            _take_out(data, other)
             else:
                 if attempt == 0 and len(problems) < _ENOUGH and not any(_related(at, w) for w in wrong):
                     problems.append(_mistake(document, path, at, error))
@@ -130,8 +131,7 @@ def place(document: YamlNode, at: Path) -> tuple[int, int]:
     """Line and column of the value at a path, or of the deepest part of it that is there."""
     node, line, column = document, document.line, document.column
     for key in at:
-        found = node.find(int(key) if node.kind is list and key.isdigit() else key)
-        if found is None:
+        if (found := node.find(key)) is None:
             break
         node = found[1]
         line, column = (
@@ -227,14 +227,13 @@ _PROBLEMS = {
 }
 
 
-def _conflict(document: YamlNode, path: str, at: Path, conflict: CrossFieldError) -> Problem:
-    where = _inside(at, conflict.at)
+def _conflict(
+    document: YamlNode, path: str, where: Path, others: list[Path], conflict: CrossFieldError
+) -> Problem:
     found = find(document, where)
-    if found is None:  # a default is in conflict: point to what was written
-        written = [p for p in (_inside(at, other) for other in conflict.others) if find(document, p)]
-        line, column = place(document, written[0] if written else where)
-    else:
-        line, column = place(document, where)
+    written = [other for other in others if find(document, other)]
+    # A default is in conflict: point to what was written.
+    line, column = place(document, where if found or not written else written[0])
     default = (lookup(where) or {}).get("default")
     absent = "not there" if default is None else f"the default, {show(default)}"
     seen = show(found.plain()) if found else absent
@@ -261,17 +260,9 @@ def find(document: YamlNode, at: Path) -> YamlNode | None:
     """The node at a path of keys, or None."""
     node: YamlNode | None = document
     for key in at:
-        found = node.find(int(key) if node.kind is list and key.isdigit() else key) if node else None
+        found = node.find(key) if node else None
         node = found[1] if found else None
     return node
-
-
-def _paths(conflict: CrossFieldError) -> list[Path]:
-    return [conflict.at, *conflict.others]
-
-
-def _inside(at: Path, further: Path) -> Path:
-    return (*at, *further)
 
 
 def _related(one: Path, other: Path) -> bool:

@@ -81,11 +81,11 @@ class YamlNode:
                 values.setdefault(key.text, node.plain())
         return values
 
-    def find(self, key: str | int) -> tuple[Key, YamlNode] | None:
-        """The item of this key or index."""
-        if self.kind is list and isinstance(key, int) and 0 <= key < len(self.items):
-            return self.items[key]
-        return next(((k, node) for k, node in self.items if self.kind is dict and k.text == key), None)
+    def find(self, key: str) -> tuple[Key, YamlNode] | None:
+        """The item of this key, or of a list the one with this number."""
+        if self.kind is list:
+            return next((item for number, item in enumerate(self.items) if str(number) == key), None)
+        return next((item for item in self.items if item[0].text == key), None)
 
 
 @dataclass(frozen=True, slots=True)

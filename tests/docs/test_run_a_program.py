@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -133,10 +132,12 @@ import torch
 
 torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
+HERE
 for epoch in range(1, 1000):
     time.sleep(0.1)
     coach_program.report(loss=1 / epoch, epoch=epoch)
-HERE
+    if one_should_stop():
+        break
 print(f"worker {rank} leaves after {epoch}")
 """
 
@@ -145,7 +146,7 @@ print(f"worker {rank} leaves after {epoch}")
 @pytest.mark.timeout(300)
 def test_a_group_that_asks_leaves_after_the_same_step(home: Path, tmp_path: Path) -> None:
     (shown,) = (each for each in blocks(PAGE) if "all_reduce" in each.text)
-    script = GROUP.replace("HERE", textwrap.indent(shown.text.rstrip(), "    "))
+    script = GROUP.replace("HERE", shown.text)
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     (tmp_path / "coach_program.py").write_bytes(MODULE.read_bytes())
     python = str(pytorch_runtime.torch().python)

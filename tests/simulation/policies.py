@@ -7,11 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from coach.core.policies.api.scheduling import (
-    Action,
     Arrived,
     EngineView,
     EpochEnded,
-    Event,
     Migrate,
     Phase,
     Preempt,
@@ -19,6 +17,8 @@ from coach.core.policies.api.scheduling import (
     Reserve,
     Resize,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
     first,
@@ -31,7 +31,7 @@ class Fifo:
 
     wants: frozenset[type] = frozenset()
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         while job := first(view.waiting):
             nodes = fitting(view.free, job.worker)
             if not len(nodes):
@@ -44,7 +44,7 @@ class AtOnce:
 
     wants: frozenset[type] = frozenset()
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         if isinstance(event, Arrived | PreemptionCompleted):
             node = min(range(len(view.free)), key=lambda n: len(list(view.on_node(n))))
             yield Start(event.job, ((node, 1, 0),))
@@ -59,7 +59,7 @@ class Anything:
         self._dice = np.random.default_rng(seed)
         self._awake = False
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         dice = self._dice
         for job in list(view.jobs.values()):
             if job.id not in view.jobs or dice.random() < 0.5:

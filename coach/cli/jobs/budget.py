@@ -178,7 +178,7 @@ def _table(rows: list[Any]) -> Any:
     from coach.core.periods import Period
 
     right = ("budget", "spent", "reserved", "left", "used")
-    made = table("account", "in", *((name, "right") for name in right), "until", "jobs")
+    made = table("ACCOUNT", "IN", *((name.upper(), "right") for name in right), "UNTIL", "JOBS")
     for row in rows:
         per = "" if row.period == "ever" else f"/{row.period}"
         turns = datetime.fromisoformat(row.until).timestamp() if row.until else None

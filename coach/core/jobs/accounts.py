@@ -3,8 +3,8 @@
 A job names its account; an account may be in another one, which then pays too. A reservation counts from when it is
 made until it is paid or released, also across the turn of a period, so that each period keeps its amount: what is paid
 counts for the period in which the time ends that it pays for. `spent + reserved <= amount` holds after every event, for
-an account and for all that it is in, unless a user has set the amount below what was spent and reserved already:
-nothing more is reserved then.
+an account and for all that it is in, unless a user has set the amount below what was spent and reserved already, or has
+put such an account into it: nothing more is reserved then.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Account:
     parent: str = ""
     payments: Payments = field(default_factory=Payments)
     reserved: dict[str, Money] = field(default_factory=dict)  #: by job, of its own jobs
+    held: Money = 0  #: the sum of these
     noticed: tuple[float, int] = (-math.inf, 0)  #: when its users were last noticed, and at how many percent
 
     def written(self) -> str:
@@ -87,7 +88,7 @@ class Accounts:
             record.account, record.amount, record.currency, Period(record.period, record.zone), record.parent
         )
         if before is not None:
-            account.payments, account.reserved = before.payments, before.reserved
+            account.payments, account.reserved, account.held = before.payments, before.reserved, before.held
         self.known[record.account] = account
         self._inside = {name: [] for name in self.known}
         for one in self.known.values():
@@ -100,6 +101,7 @@ class Accounts:
         if account is None:
             return False
         freed = account.reserved.get(job.name, 0) - job.ledger.reserved
+        account.held -= freed
         if isinstance(record, act.Settle) and record.amount:
             account.payments.add(record.until, record.amount)
             freed -= record.amount
@@ -170,7 +172,7 @@ class Accounts:
 
     def reserved(self, account: Account) -> Money:
         """What its jobs, and those of the accounts in it, have reserved."""
-        return sum(sum(one.reserved.values()) for one in self.inside(account))
+        return sum(one.held for one in self.inside(account))
 
     def left(self, account: Account, at: float) -> Money:
         """What is neither spent nor reserved; negative where it was set lower than that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -75,6 +76,13 @@ def _by(accounts: Accounts, account: Account, job: Job) -> str:
 
 
 def _amount(money: Money) -> str:
-    """`0.0123`: four places, more for small amounts."""
+    """`12.3400`, `0.01234`, `0.0000`: four digits from the first that is not 0."""
     amount = to_amount(money)
-    return f"{amount:.4f}" if amount >= 1 or not amount else f"{amount:.4g}"
+    places = 4 if amount == 0.0 else max(4, 3 - math.floor(math.log10(amount)))
+    return f"{amount:.{places}f}"
+
+
+def same_wait(before: str, now: str) -> bool:
+    """Whether two messages differ in amounts alone: its wait has not changed then, but for another job's epochs."""
+    (numbers, _, ends), (later, _, then) = before.rpartition("; "), now.rpartition("; ")
+    return ends == then and re.sub("[0-9.]+", "", numbers) == re.sub("[0-9.]+", "", later)

@@ -31,7 +31,7 @@ from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
 from coach.core.lifecycle import forecast, probing, program_changes, stopping_rules
-from coach.core.lifecycle.account_wait import shortage
+from coach.core.lifecycle.account_wait import same_wait, shortage
 from coach.core.lifecycle.cluster_state import (
     ClusterState,
     NodeAllocations,
@@ -496,7 +496,9 @@ class Reducer:
             self._finish(job, at, stopping_rules.out_of_money(job), best + message)
             return
         self._release_pods(job, at)
-        self._stay_pending_as(job, at, Reason.ACCOUNT_SPENT, short.message)
+        waits = job.phase is Phase.IDLE and job.reason is Reason.ACCOUNT_SPENT
+        if not waits or not same_wait(job.message, short.message):
+            self._stay_pending_as(job, at, Reason.ACCOUNT_SPENT, short.message)
         if not job.timer and short.until < float("inf"):
             self._set_timer(job, at, short.until)
 

@@ -11,16 +11,16 @@ import numpy as np
 
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
 from coach.core.policies.api.scheduling import (
-    Action,
     Arrived,
     EngineView,
-    Event,
     Finished,
     FloatArray,
     JobId,
     NodeChanged,
     PreemptionCompleted,
     Resize,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
 )
 from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
@@ -62,7 +62,7 @@ class FifoPolicy(SchedulingPolicy):
         place = {id(share): n for n, share in enumerate(line, 1)}
         return filling.decision(Reason.QUEUE, lambda share: place[id(share)], "in line")
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         if self._weight is None:
             self._weight = weights(view.capacity)

@@ -39,6 +39,8 @@ SHORTEST_INTERVAL = 0.5
 SHORTEST_PART = 1 / 3600
 #: Seconds that the other workers get to end when one has failed.
 PEERS_GRACE = 3.0
+#: Seconds for a last look at a program that may hang.
+LOOK_AGAIN_SECONDS = 2.0
 #: The variable by which the processes of a worker are found where its supervisor was killed.
 MARK = "COACH_WORKER"
 #: Parts of a pass over the data that are counted.
@@ -178,11 +180,14 @@ class Run:
         heard = asyncio.ensure_future(self._heard.wait())
         try:
             while not (self._heard.is_set() or self.over.done()):
-                left = None if stall is None else self._alive(by_reports) + self._patience(stall) - clock()
-                if left is not None and left <= 0.0:
-                    await self._hangs(clock() - self._said, by_reports)
-                    break
+                alive, left = self._alive(by_reports), None
+                if stall is not None:
+                    left = max(LOOK_AGAIN_SECONDS, alive + self._patience(stall) - clock())
                 await asyncio.wait({heard, self.over}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                # A handler that was itself stopped reads first what came meanwhile.
+                same = alive == self._alive(by_reports) and not (self._heard.is_set() or self.over.done())
+                if left == LOOK_AGAIN_SECONDS and same:
+                    await self._hangs(clock() - self._said, by_reports)
             if self._heard.is_set() and not self.over.done() and (early := self._next - clock()) > 0:
                 await asyncio.wait({self.over}, timeout=early)
         finally:

@@ -36,6 +36,8 @@ USUAL_NAMES = {
 MAX_FILES, MAX_NAMES = 16, 10_000
 #: Bytes of a file that are read at one look; of a line; of a file that is read as a whole.
 CHUNK, LONGEST_LINE, LARGEST_FILE = 2 * LONGEST_RECORD, 1 << 16, 32 << 20
+#: Bytes by which a file is known to be the one that was read before.
+LAST_BYTES = 256
 #: Looks at a file that was there before the program; what is then left of it is passed over.
 LOOKS_BEFORE = 16
 #: Records that are remembered, to know them where they are written again.
@@ -48,10 +50,11 @@ class Followed:
     def __init__(self, source: MetricSource, directory: Path) -> None:
         self.source = source
         self._directory = directory
-        self._known: dict[int, None] = {}
+        self._known = _Known()
         self._files: dict[str, _File] = {}
         for name in self._names():
             self._file(name).pass_over()
+        self._known.begin()
 
     def records(self) -> Iterator[Record]:
         """What was written since the last look."""
@@ -85,14 +88,44 @@ def _paths(pattern: str, root: Path) -> Iterator[str]:
     return glob.iglob(pattern, root_dir=root, recursive=True)  # noqa: PTH207
 
 
+class _Known:
+    """The records that are known, by their hashes: of this run, and those that were there before it."""
+
+    def __init__(self) -> None:
+        self._now: dict[int, None] = {}
+        self._before: frozenset[int] = frozenset()
+
+    def begin(self) -> None:
+        """The program starts."""
+        self._before, self._now = frozenset(self._now), {}
+
+    def add(self, record: Record) -> bool:
+        """Whether this run has not had the record yet; it is remembered."""
+        key = self._key(record)
+        new = key not in self._now
+        self._now[key] = None
+        if len(self._now) > MAX_KNOWN:
+            del self._now[next(iter(self._now))]
+        return new
+
+    def was_before(self, record: Record) -> bool:
+        """Whether the record was there before this run."""
+        return self._key(record) in self._before
+
+    @staticmethod
+    def _key(record: Record) -> int:
+        return hash(frozenset(numbers(record).items()))
+
+
 class _File:
     """One file, read from where the last look ended."""
 
-    def __init__(self, path: Path, known: dict[int, None]) -> None:
+    def __init__(self, path: Path, known: _Known) -> None:
         self._path = path
         self._known = known
         self._which = (0, 0)  #: device and inode
         self._offset = 0
+        self._last = b""  #: the end of what was read: where it is another, the file was written anew
 
     def look(self) -> Iterator[Record]:
         """The records since the last look."""
@@ -115,6 +148,7 @@ class _File:
                 return
         with contextlib.suppress(OSError):
             self._offset = self._path.stat().st_size
+            self._last = b""
 
     def _opened(self) -> Any:
         # A pipe without a writer would block.
@@ -126,20 +160,11 @@ class _File:
     def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
         raise NotImplementedError
 
-    def _is_new(self, record: Record) -> bool:
-        """Whether a record was not there before; it is remembered."""
-        key = hash(frozenset(numbers(record).items()))
-        new = key not in self._known
-        self._known[key] = None
-        if len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
-        return new
-
 
 class _Csv(_File):
     """Lightning's `metrics.csv`, Keras's CSVLogger: names in the first line; fields may be empty."""
 
-    def __init__(self, path: Path, known: dict[int, None]) -> None:
+    def __init__(self, path: Path, known: _Known) -> None:
         super().__init__(path, known)
         self._header = b""
         self._cut = False  #: the rest of a line that is too long is left out
@@ -147,24 +172,25 @@ class _Csv(_File):
 
     def _begin_anew(self) -> None:
         self._again = self._offset > 0
-        self._offset, self._header, self._cut = 0, b"", False
+        self._offset, self._header, self._last, self._cut = 0, b"", b"", False
 
     def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
-        if self._header and os.pread(file.fileno(), LONGEST_LINE, 0).splitlines()[:1] != [self._header]:
+        if os.pread(file.fileno(), len(self._last), self._offset - len(self._last)) != self._last:
             self._begin_anew()
         data = os.pread(file.fileno(), CHUNK, self._offset)
         whole = data.rfind(b"\n") + 1
         if not whole and len(data) > LONGEST_LINE:
-            self._offset, self._cut = self._offset + len(data), True
+            self._offset, self._last, self._cut = self._offset + len(data), data[-LAST_BYTES:], True
             return
         self._offset += whole
+        self._last = data[max(0, whole - LAST_BYTES) : whole] or self._last
         for line in data[:whole].splitlines():
             if not self._cut and len(line) <= LONGEST_LINE and line.strip():
                 if not self._header:
                     self._header = line
                     continue
                 record = self._row(line)
-                if self._is_new(record) or not self._again:
+                if self._known.add(record) or not self._again:
                     self._again = False
                     yield record
             self._cut = False
@@ -181,21 +207,22 @@ class _Csv(_File):
 class _TrainerState(_File):
     """`trainer_state.json` of transformers, in each checkpoint: all that was logged so far."""
 
-    def __init__(self, path: Path, known: dict[int, None]) -> None:
+    def __init__(self, path: Path, known: _Known) -> None:
         super().__init__(path, known)
-        self._last = (0, 0)
+        self._seen = (0, 0)
 
     def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
-        if self._last == (status.st_size, status.st_mtime_ns) or status.st_size > LARGEST_FILE:
+        if self._seen == (status.st_size, status.st_mtime_ns) or status.st_size > LARGEST_FILE:
             return
-        self._last = status.st_size, status.st_mtime_ns
+        self._seen = status.st_size, status.st_mtime_ns
         try:
             history = json.loads(file.read(LARGEST_FILE))["log_history"]
         except (ValueError, RecursionError, KeyError, TypeError):
             return  # not yet whole
-        for entry in history if isinstance(history, list) else ():
-            if isinstance(entry, dict) and self._is_new(entry):
-                yield entry
+        entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+        new = [entry for entry in entries if self._known.add(entry)]
+        # A run that goes on has more than there was before; one that begins anew may find the same again.
+        yield from [entry for entry in new if not self._known.was_before(entry)] or new
 
 
 class _Events(_File):
@@ -231,7 +258,7 @@ def written_since(directory: Path, since: float) -> Iterator[tuple[str, str, lis
         kind = next((kind for kind, pattern in _LOOK_LIKE.items() if fnmatch.fnmatch(at.name, pattern)), None)
         with contextlib.suppress(OSError):
             if kind is not None and at.stat().st_mtime >= since:
-                found = [name for record in _KINDS[kind](at, {}).look() for name in numbers(record)]
+                found = [name for record in _KINDS[kind](at, _Known()).look() for name in numbers(record)]
                 yield kind, str(at.relative_to(directory)), list(dict.fromkeys(found))
 
 

@@ -21,10 +21,8 @@ import numpy as np
 
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
-    Action,
     Arrived,
     EpochEnded,
-    Event,
     Finished,
     JobId,
     Kill,
@@ -39,6 +37,8 @@ from coach.core.policies.api.scheduling import (
     Reserve,
     Resize,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
 )
@@ -185,7 +185,7 @@ class Engine:
         load = self._closed or 0.0
         return cpu * a < load and memory * b < load and gpu * c < load
 
-    def _send(self, event: Event) -> None:
+    def _send(self, event: SchedulingEvent) -> None:
         self.events += 1
         if self._log is not None:
             self._log(f"{self.now!r} {_words(event)}\n")
@@ -295,7 +295,7 @@ class Engine:
 
     # -- actions of policies -----------------------------------------------------------------------------------
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: SchedulingAction) -> None:
         if isinstance(action, ScheduleTimer):
             if not action.at >= self.now:
                 raise PolicyError(f"{action}: it is {self.now} s already")
@@ -421,7 +421,7 @@ class Engine:
         self._push(due, kind, job.id, job.version)
 
 
-def _words(thing: Event | Action) -> str:
+def _words(thing: SchedulingEvent | SchedulingAction) -> str:
     """An event or action as one line; a `Finished` without its state."""
     if isinstance(thing, Finished):
         return f"Finished(job={thing.job}, plan={thing.plan}, killed={thing.killed})"

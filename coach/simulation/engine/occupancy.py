@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from coach.core.policies.api.scheduling import (
     TOLERANCE,
-    Action,
     FloatArray,
     JobId,
     NodeId,
     Plan,
     PolicyError,
+    SchedulingAction,
     demand,
     totals,
 )
@@ -31,7 +31,7 @@ class Floor:
         self.jobs: list[dict[JobId, SimJob]] = [{} for _ in range(len(self.free))]
         self._record = record
 
-    def occupy(self, job: SimJob, plan: Plan, action: Action, now: float) -> None:
+    def occupy(self, job: SimJob, plan: Plan, action: SchedulingAction, now: float) -> None:
         """Give `job`, which holds nothing, the nodes of `plan`. Raises PolicyError if a node has too little free."""
         if len(plan) == 1 and job.server is NOTHING and job.scheduler is NOTHING:
             node, workers, servers = plan[0]
@@ -48,7 +48,7 @@ class Floor:
         job.need, job.held, job.held_since = need, (cpu, memory, gpu), now
         self._record.took(now, job.held)
 
-    def _take(self, job: SimJob, node: NodeId, need: FloatArray, action: Action) -> None:
+    def _take(self, job: SimJob, node: NodeId, need: FloatArray, action: SchedulingAction) -> None:
         row = self._rows[node]
         row -= need
         if min(row.tolist()) < -TOLERANCE:

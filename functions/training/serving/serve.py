@@ -154,6 +154,8 @@ def run(order: Order, ready: Callable[[], object] = lambda: None) -> NoReturn:
     """Serve, after a call of `ready`, until SIGTERM or for `idle_seconds` without a request. Raises CannotStart."""
     _enter(order)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt below
+    if os.getpid() == 1:  # of a container: orphans, such as the child of a killed zygote, become its own
+        signal.signal(signal.SIGCHLD, lambda *_: linux.bury(1, frozenset()))
     servers = [_Server(order.health, _Health)] if order.health else []
     server = _FunctionServer(order.address)
     log = Log(order.name, Path(order.log) if order.log else None)
@@ -190,11 +192,10 @@ def _enter(order: Order) -> None:
 
 def _wait(server: _FunctionServer, idle_seconds: float | None) -> None:
     """Return when no request has come for so long."""
-    first = os.getpid() == 1
-    while idle_seconds is None or time.monotonic() < server.last_request + idle_seconds:
-        if first:
-            linux.bury(1, frozenset())  # of a zygote that was killed
-        time.sleep(1)
+    while idle_seconds is None:
+        signal.pause()
+    while (left := server.last_request + idle_seconds - time.monotonic()) > 0:
+        time.sleep(min(left, 1.0))
 
 
 def main() -> int:

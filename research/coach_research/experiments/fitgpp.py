@@ -22,12 +22,12 @@ from matplotlib.figure import Figure
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
     TRIAL,
-    Action,
     EngineView,
-    Event,
     FloatArray,
     JobId,
     Preempt,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
 )
 from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
@@ -134,7 +134,7 @@ class Watched(SchedulingPolicy):
         self.intervals = array("d")
         self._away: dict[JobId, float] = {}
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         for action in self.policy.schedule(event, view):
             yield action

@@ -20,14 +20,14 @@ from matplotlib.figure import Figure
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
-    Action,
     EngineView,
-    Event,
     Finished,
     FloatArray,
     JobId,
     Plan,
     Reserve,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
 )
 from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
@@ -180,7 +180,7 @@ class Waiting(SchedulingPolicy):
         self._since: dict[JobId, tuple[float, int]] = {}
         self._over: list[tuple[float, float, int]] = []
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         if isinstance(event, Finished):
             self._end(event.job, view.now)

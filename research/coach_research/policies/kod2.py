@@ -35,10 +35,8 @@ from typing import ClassVar
 
 from coach.core.policies.api.scheduling import (
     TOLERANCE,
-    Action,
     Arrived,
     EngineView,
-    Event,
     Finished,
     FloatArray,
     JobId,
@@ -46,6 +44,8 @@ from coach.core.policies.api.scheduling import (
     Plan,
     Resize,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
 )
 from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
@@ -118,7 +118,7 @@ class KOD2(SchedulingPolicy):
         if not self.starve_limit > 0:
             raise ValueError(f"KOD2 needs a starve_limit above zero, got {self.starve_limit}")
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         match event:
             case Arrived():  # Algorithm 1, lines 1-4
@@ -128,7 +128,7 @@ class KOD2(SchedulingPolicy):
                 self.weights.pop(event.job, None)
         yield from self._schedule(view)
 
-    def _schedule(self, view: EngineView) -> Iterator[Action]:
+    def _schedule(self, view: EngineView) -> Iterator[SchedulingAction]:
         """Algorithm 1, lines 5-36."""
         while view.waiting and (yield from self._start(view)):
             pass
@@ -137,7 +137,7 @@ class KOD2(SchedulingPolicy):
             for job, plan in scale_out(running, self.weights, view.free).items():
                 yield Resize(job, plan)
 
-    def _start(self, view: EngineView) -> Generator[Action, None, bool]:
+    def _start(self, view: EngineView) -> Generator[SchedulingAction, None, bool]:
         """Lines 5-30 once; whether they changed anything."""
         waiting = sorted(view.waiting.values(), key=lambda j: (-self.weights[j.id], j.arrived, j.id))
         running = list(view.running.values())

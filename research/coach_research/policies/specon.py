@@ -36,9 +36,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from coach.core.policies.api.scheduling import (
-    Action,
     EngineView,
-    Event,
     Finished,
     JobId,
     Migrate,
@@ -47,6 +45,8 @@ from coach.core.policies.api.scheduling import (
     Plan,
     PreemptionCompleted,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
     first,
@@ -186,7 +186,7 @@ class RoundRobin(SchedulingPolicy):
     #: Containers started so far: k - 1.
     started: int = field(default=0, init=False)
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         return self.place(view)
 
@@ -232,7 +232,7 @@ class SpeCon(SchedulingPolicy):
                 f"SpeCon needs alpha and interval above zero, got {self.alpha} and {self.interval}"
             )
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         match event:
             case Finished() | PreemptionCompleted():
@@ -270,7 +270,7 @@ class SpeCon(SchedulingPolicy):
             values["category"] = Category(values["category"])
         self._recalled[job] = values
 
-    def _categorize(self, view: EngineView) -> Iterator[Action]:
+    def _categorize(self, view: EngineView) -> Iterator[SchedulingAction]:
         workers = self._workers(view)
         every = [container for containers in workers.values() for container in containers]
         for worker, containers in workers.items():
@@ -289,7 +289,7 @@ class SpeCon(SchedulingPolicy):
                 container.migrated, container.marked = True, view.now  # Algorithm 2, lines 9, 15, 20
                 yield from self._move(container, to, view)
 
-    def _rebalance(self, view: EngineView) -> Iterator[Action]:
+    def _rebalance(self, view: EngineView) -> Iterator[SchedulingAction]:
         for container, node in rebalance(self._workers(view)):
             if node in self._with_room(container, self._workers(view), view):
                 container.rebalanced = True
@@ -302,7 +302,7 @@ class SpeCon(SchedulingPolicy):
             container.scale = abs(loss)
         return loss / container.scale
 
-    def _move(self, container: Container, node: NodeId, view: EngineView) -> Iterator[Action]:
+    def _move(self, container: Container, node: NodeId, view: EngineView) -> Iterator[SchedulingAction]:
         if node != container.worker:
             container.worker = node
             job = view.jobs[container.job]

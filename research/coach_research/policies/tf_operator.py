@@ -25,10 +25,8 @@ from typing import ClassVar
 import numpy as np
 
 from coach.core.policies.api.scheduling import (
-    Action,
     Arrived,
     EngineView,
-    Event,
     Finished,
     FloatArray,
     JobId,
@@ -38,6 +36,8 @@ from coach.core.policies.api.scheduling import (
     PreemptionCompleted,
     Reserve,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
     fitting,
@@ -69,7 +69,7 @@ class TFOperator(SchedulingPolicy):
     places_waiting_pods: ClassVar[bool] = True
     jobs: dict[JobId, Pods] = field(default_factory=dict, init=False)
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         match event:
             case Arrived():
@@ -94,7 +94,9 @@ class TFOperator(SchedulingPolicy):
         workers, servers = view.jobs[job].maximum
         self.jobs[job] = Pods([True] * servers + [False] * workers)
 
-    def _place(self, jobs: Iterable[JobId], view: EngineView, in_order: bool = False) -> Iterator[Action]:
+    def _place(
+        self, jobs: Iterable[JobId], view: EngineView, in_order: bool = False
+    ) -> Iterator[SchedulingAction]:
         """Try each pending pod of `jobs` once; start the jobs that are complete, hold room for the others."""
         pods = [(job, server) for job in jobs for server in self.jobs[job].pending]
         if not in_order and self.random_retry:

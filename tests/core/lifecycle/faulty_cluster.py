@@ -240,6 +240,7 @@ class World(Driver):
 
     def _write_down(self, record: Any) -> None:
         self.history.append(record)
+        assert record.at <= self.now, "a handler that starts again goes on from the last record's time"
         if self.shadow:
             self.shadow.apply(decode(type(record).__name__, encode(record)))
 

@@ -267,7 +267,7 @@ def test_a_stall_timeout_of_the_job_file_looks_at_reports_alone(tmp_path: Path) 
     program = {"command": [sys.executable, "program.py"], "directory": str(tmp_path), "stallTimeout": 1}
     trained, records = train(tmp_path, job(tmp_path, script, program=program))
     assert trained.reason is Reason.STALLED and trained.state.value == "Failed"
-    assert trained.message.startswith("no report in 1 s") and trained.attempts == 1
+    assert trained.message.startswith("no report in ") and trained.attempts == 1
     paid(trained, records)
 
 

@@ -118,5 +118,6 @@ def test_a_killed_worker_is_replaced_in_the_group_that_goes_on(tmp_path):
     assert finished.reason is Reason.EPOCH_LIMIT
     assert workers(finished) == [2, 2, 2, 2]
     assert finished.groups == 1
-    assert len({found["resized-worker-1"] for found in trained if len(found) == 2}) == 1
+    # Where it has not loaded yet when an epoch ends it has no process.
+    assert len({found["resized-worker-1"] for found in trained if found.get("resized-worker-1")}) == 1
     assert trained[-1]["resized-worker-0"] != trained[0]["resized-worker-0"]

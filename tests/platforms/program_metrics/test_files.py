@@ -73,6 +73,24 @@ def test_a_file_that_is_written_anew_says_nothing_twice(tmp_path: Path) -> None:
     assert new(files) == [{"epoch": "9", "loss": "0.1"}]
 
 
+def test_a_run_that_repeats_an_earlier_one_to_the_bit_reports_all_the_same(tmp_path: Path) -> None:
+    rows = "epoch,loss\n0,0.5\n1,0.4\n"
+    add(tmp_path / "a.csv", rows)
+    state(tmp_path / "out/checkpoint-1/trainer_state.json", 0.9)
+    state(tmp_path / "out/checkpoint-2/trainer_state.json", 0.9, 0.8)
+    csv, json_ = followed(tmp_path, "csv:a.csv"), followed(tmp_path, "trainer-state:out")
+    (tmp_path / "a.csv").write_text("")
+    assert new(csv) == []
+    add(tmp_path / "a.csv", rows)
+    assert [record["epoch"] for record in new(csv)] == ["0", "1"]
+    (tmp_path / "a.csv").write_text("epoch,loss\n0,0.6\n1,0.4\n2,0.3\n")
+    assert [record["epoch"] for record in new(csv)] == ["0", "1", "2"], "begun anew between two looks"
+    state(tmp_path / "out/checkpoint-1/trainer_state.json", 0.9)
+    assert [record["epoch"] for record in new(json_)] == [1.0]
+    state(tmp_path / "out/checkpoint-2/trainer_state.json", 0.9, 0.8)
+    assert [record["epoch"] for record in new(json_)] == [2.0]
+
+
 def test_a_folder_and_wild_cards_name_the_files_of_each_run(tmp_path: Path) -> None:
     add(tmp_path / "logs/version_0/metrics.csv", "loss\n9\n")
     by_name, by_folder = followed(tmp_path, "csv:logs/version_*/metrics.csv"), followed(tmp_path, "csv:logs")
@@ -175,3 +193,12 @@ def test_hostile_event_files_say_nothing_and_end(tmp_path: Path) -> None:
     (tmp_path / "events.out.tfevents.2").write_bytes(struct.pack("<QI", 2**63, 0) + b"x" * 100)
     (tmp_path / "events.out.tfevents.3").write_bytes(os.urandom(1000))
     assert new(files) == []
+
+
+def test_a_long_file_of_earlier_runs_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coach.platforms.program_metrics.files.CHUNK", 10)
+    monkeypatch.setattr("coach.platforms.program_metrics.files.LOOKS_BEFORE", 2)
+    add(tmp_path / "a.csv", "loss\n" + "1\n" * 100)
+    files = followed(tmp_path, "csv:a.csv")
+    add(tmp_path / "a.csv", "2\n")
+    assert new(files) == [{"loss": "2"}]

@@ -14,16 +14,16 @@ from coach import plugins
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
-    Action,
     Arrived,
     EngineView,
-    Event,
     Finished,
     Migrate,
     PolicyError,
     Preempt,
     Resize,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
     demand,
@@ -47,11 +47,11 @@ class Script:
 
     wants: frozenset[type] = frozenset()
 
-    def __init__(self, actions: dict[float, list[Action]]) -> None:
+    def __init__(self, actions: dict[float, list[SchedulingAction]]) -> None:
         self.actions = actions
-        self.seen: list[tuple[float, Event]] = []
+        self.seen: list[tuple[float, SchedulingEvent]] = []
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         self.seen.append((view.now, event))
         if len(self.seen) == 1:
             for at in self.actions:
@@ -162,7 +162,9 @@ def test_a_closed_loop_submits_as_jobs_leave() -> None:
         ([ScheduleTimer(-1.0)], "already"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_what_there_was(actions: list[Action], words: str) -> None:
+def test_what_cannot_be_done_is_refused_with_what_there_was(
+    actions: list[SchedulingAction], words: str
+) -> None:
     engine = Engine(Cluster.uniform(1, 1), times((0, 5), (0, 5)), Script({1.0: actions}))
     with pytest.raises(PolicyError, match=words):
         engine.run()
@@ -180,7 +182,7 @@ class Watch:
     def __init__(self, policy: Policy) -> None:
         self.policy, self.wants = policy, policy.wants
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         self.check(view)
         for action in self.policy.schedule(event, view):
             yield action
@@ -268,7 +270,7 @@ def test_what_policies_do_changes_nothing_of_the_workload_and_its_noise() -> Non
     class Look(Fifo):
         seen: list[float]
 
-        def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+        def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
             if isinstance(event, TimerFired):
                 self.seen = [job.loss() for job in view.running.values()]
             yield from super().schedule(event, view)

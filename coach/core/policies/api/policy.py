@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
 from coach.core.policies.api.parameters import spelled
-from coach.core.policies.api.scheduling import Action, EngineView, Event
+from coach.core.policies.api.scheduling import EngineView, SchedulingAction, SchedulingEvent
 
 
 class Policy(ABC):
@@ -45,7 +45,7 @@ class Policy(ABC):
     slow_after: float = math.inf
     #: Seconds between two decisions; None: at epoch boundaries, arrivals and ends.
     cadence: float | None = None
-    #: Event types that cost time and are sent only where wanted: `EpochEnded`.
+    #: SchedulingEvent types that cost time and are sent only where wanted: `EpochEnded`.
     wants: frozenset[type] = frozenset()
     #: By job, the allocation on each node as decided last; jobs that are not in it may be on any node. Drivers read it
     #: right after `allocate`.
@@ -61,7 +61,7 @@ class Policy(ABC):
         return spelled(self.registered, self)
 
     @abstractmethod
-    def schedule(self, event: Event, view: EngineView) -> Iterable[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterable[SchedulingAction]:
         """The actions that follow from `event`; the rules are in `coach.core.policies.api.scheduling`."""
 
     @abstractmethod

@@ -127,7 +127,7 @@ class TimerFired(NamedTuple):
     at: float
 
 
-Event = Arrived | Finished | PreemptionCompleted | EpochEnded | NodeChanged | TimerFired
+SchedulingEvent = Arrived | Finished | PreemptionCompleted | EpochEnded | NodeChanged | TimerFired
 
 
 # -- actions: what to do ---------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class ScheduleTimer(NamedTuple):
     at: float
 
 
-Action = Start | Resize | Migrate | Preempt | Reserve | Kill | ScheduleTimer
+SchedulingAction = Start | Resize | Migrate | Preempt | Reserve | Kill | ScheduleTimer
 
 
 # -- the view: the state -----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.scheduling import (
-    Action,
     JobState,
     Kill,
     Migrate,
@@ -16,6 +15,7 @@ from coach.core.policies.api.scheduling import (
     Preempt,
     Reserve,
     Resize,
+    SchedulingAction,
     Start,
     totals,
 )
@@ -37,7 +37,7 @@ POSSIBLE: Mapping[type, frozenset[Phase]] = {
 WITH_PLAN = (Start, Resize, Migrate)
 
 
-def check(action: Action, job: AnyJob | None, now: float) -> AnyJob:
+def check(action: SchedulingAction, job: AnyJob | None, now: float) -> AnyJob:
     """The job of `action`, if the action is valid for it. Raises PolicyError with the action and the job's state."""
     if job is None:
         raise PolicyError(f"{action}: there is no such job at {now} s")

@@ -20,11 +20,9 @@ from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
     TOLERANCE,
     TRIAL,
-    Action,
     Arrived,
     EngineView,
     EpochEnded,
-    Event,
     Finished,
     FloatArray,
     JobId,
@@ -35,6 +33,8 @@ from coach.core.policies.api.scheduling import (
     Remaining,
     Resize,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
 )
@@ -56,7 +56,7 @@ class AllocationPolicy(Policy):
         """With a cadence no job is asked about at its epochs."""
         return frozenset() if self.cadence else frozenset({EpochEnded})
 
-    def schedule(self, event: Event, view: EngineView) -> Iterable[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterable[SchedulingAction]:
         """See `Policy`: `allocate`, with pods on few nodes (`NodePlacement`)."""
         placement: NodePlacement | None = self.__dict__.get("_placement")
         if placement is None or placement.view is not view:
@@ -159,7 +159,7 @@ class NodePlacement:
     _nodes: ClusterView = field(default=ClusterView(()), init=False)
     _capacity: FloatArray | None = field(default=None, init=False)
 
-    def schedule(self, event: Event) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         cadence, view = self.policy.cadence, self.view
         self._count(event)
@@ -174,7 +174,7 @@ class NodePlacement:
             due = round(slots) + 1 if isinstance(event, TimerFired) else math.ceil(slots - TOLERANCE)
             yield ScheduleTimer(max(view.now, due * cadence))
 
-    def _decide(self, at_boundary: JobId | None) -> Iterator[Action]:
+    def _decide(self, at_boundary: JobId | None) -> Iterator[SchedulingAction]:
         """Call the policy and carry out its decision.
 
         Without a cadence a job with epochs changes only while it waits or is `at_boundary`.
@@ -238,7 +238,7 @@ class NodePlacement:
             elif plan != job.plan:
                 yield Resize(job.id, plan)
 
-    def _count(self, event: Event) -> None:
+    def _count(self, event: SchedulingEvent) -> None:
         if isinstance(event, EpochEnded | Finished):
             self._views.pop(event.job, None)
             self._alone.discard(event.job)

@@ -42,11 +42,9 @@ from coach.core.policies.api.allocation import (
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
     TOLERANCE,
-    Action,
     Arrived,
     EngineView,
     EpochEnded,
-    Event,
     Finished,
     FloatArray,
     JobId,
@@ -62,6 +60,8 @@ from coach.core.policies.api.scheduling import (
     Reserve,
     Resize,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
     demand,
@@ -78,7 +78,7 @@ class SchedulingPolicy(Policy):
     chooses_nodes: ClassVar[bool] = True
 
     @abstractmethod
-    def schedule(self, event: Event, view: EngineView) -> Iterable[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterable[SchedulingAction]:
         """See `Policy`."""
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
@@ -118,7 +118,7 @@ class PlannedAllocation:
     _next: JobId = field(default=0, init=False)
     _timers: list[float] = field(default_factory=list, init=False)
     _coming: dict[JobId, PlannedJob] = field(default_factory=dict, init=False)
-    _events: deque[Event] = field(default_factory=deque, init=False)
+    _events: deque[SchedulingEvent] = field(default_factory=deque, init=False)
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """See `AllocationPolicy.allocate`."""
@@ -221,11 +221,11 @@ class PlannedAllocation:
             else:
                 self._say(event)
 
-    def _say(self, event: Event) -> None:
+    def _say(self, event: SchedulingEvent) -> None:
         for action in self.policy.schedule(event, self.cluster):
             self._carry_out(action)
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: SchedulingAction) -> None:
         planned = self.cluster
         if isinstance(action, ScheduleTimer):
             heapq.heappush(self._timers, action.at)

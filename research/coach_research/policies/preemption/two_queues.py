@@ -31,10 +31,8 @@ from coach.core.policies.api.allocation import AllocationDecision, ClusterView, 
 from coach.core.policies.api.scheduling import (
     TOLERANCE,
     TRIAL,
-    Action,
     Arrived,
     EngineView,
-    Event,
     Finished,
     FloatArray,
     JobId,
@@ -44,6 +42,8 @@ from coach.core.policies.api.scheduling import (
     Plan,
     Preempt,
     PreemptionCompleted,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     demand,
 )
@@ -109,7 +109,7 @@ class TrialFirst(SchedulingPolicy):
         """See `Policy`."""
         return self._between.memory(job) if self._between is not None else {}
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
         if self._running is None:
             self._begin(view)
@@ -156,7 +156,7 @@ class TrialFirst(SchedulingPolicy):
 
     # -- the queues ------------------------------------------------------------------------------------------------
 
-    def _serve(self, view: EngineView, freed: tuple[NodeId, ...]) -> Iterator[Action]:
+    def _serve(self, view: EngineView, freed: tuple[NodeId, ...]) -> Iterator[SchedulingAction]:
         """Start the jobs that fit, in turn; preempt for TE jobs."""
         running = self._running
         assert running is not None

@@ -16,11 +16,9 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason
 from coach.core.policies import SchedulingPolicy
 from coach.core.policies.api.scheduling import (
-    Action,
     Arrived,
     EngineView,
     EpochEnded,
-    Event,
     Finished,
     Kill,
     Migrate,
@@ -30,6 +28,8 @@ from coach.core.policies.api.scheduling import (
     Reserve,
     Resize,
     ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
     Start,
     TimerFired,
     first,
@@ -69,11 +69,11 @@ class Scripted(SchedulingPolicy):
 
     wants = frozenset({EpochEnded})
 
-    def __init__(self, then: Callable[[Event, EngineView], Iterator[Action]]) -> None:
+    def __init__(self, then: Callable[[SchedulingEvent, EngineView], Iterator[SchedulingAction]]) -> None:
         self.then = then
-        self.seen: list[Event] = []
+        self.seen: list[SchedulingEvent] = []
 
-    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         self.seen.append(event)
         if isinstance(event, Arrived):
             yield Start(event.job, ((0, 1, 1),))
@@ -81,7 +81,7 @@ class Scripted(SchedulingPolicy):
 
 
 def simulated(
-    then: Callable[[Event, EngineView], Iterator[Action]],
+    then: Callable[[SchedulingEvent, EngineView], Iterator[SchedulingAction]],
     *names: str,
     cores: float = 4.0,
     default: Default | None = None,
@@ -114,7 +114,7 @@ def test_a_job_trains_on_the_nodes_that_the_policy_names_and_moves_when_it_says(
 ) -> None:
     """With default placement its pods say so, and the kube-scheduler binds them there (node affinity)."""
 
-    def then(event: Event, view: EngineView) -> Iterator[Action]:
+    def then(event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         if isinstance(event, EpochEnded) and view.jobs[event.job].migrations == 0 and event.epoch >= 3:
             yield Migrate(event.job, ((1, 1, 1),))
 
@@ -137,7 +137,7 @@ def test_a_job_without_probes_begins_where_its_policy_says() -> None:
 
 
 def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
-    def then(event: Event, view: EngineView) -> Iterator[Action]:
+    def then(event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         if isinstance(event, EpochEnded) and view.jobs[event.job].workers == 1:
             yield Resize(event.job, ((0, 2, 1), (1, 1, 0)))
 
@@ -148,7 +148,7 @@ def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
 
 
 def test_a_preempted_job_gives_all_back_is_drained_and_starts_again() -> None:
-    def then(event: Event, view: EngineView) -> Iterator[Action]:
+    def then(event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         a = view.jobs.get(0)
         if isinstance(event, EpochEnded) and event.job == 0 and a and a.preemptions == 0:
             yield Preempt(0)
@@ -162,7 +162,7 @@ def test_a_preempted_job_gives_all_back_is_drained_and_starts_again() -> None:
 
 
 def test_a_killed_job_comes_anew_and_its_user_s_job_still_ends_well() -> None:
-    def then(event: Event, view: EngineView) -> Iterator[Action]:
+    def then(event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         if isinstance(event, EpochEnded) and event.job == 0:
             yield Kill(0)
 
@@ -177,7 +177,7 @@ def test_a_killed_job_comes_anew_and_its_user_s_job_still_ends_well() -> None:
 def test_ticks_come_at_the_first_question_after_their_time() -> None:
     asked = []
 
-    def then(event: Event, view: EngineView) -> Iterator[Action]:
+    def then(event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         if isinstance(event, Arrived):
             yield ScheduleTimer(view.now + 5.0)
         if isinstance(event, TimerFired):
@@ -191,7 +191,7 @@ def test_ticks_come_at_the_first_question_after_their_time() -> None:
 def test_the_policy_sees_what_was_trained_and_the_loss() -> None:
     seen: list[tuple[float, float]] = []
 
-    def then(event: Event, view: EngineView) -> Iterator[Action]:
+    def then(event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         if isinstance(event, EpochEnded):
             job = view.jobs[event.job]
             seen.append((job.done(), job.loss()))
@@ -216,11 +216,11 @@ def test_the_policy_sees_what_was_trained_and_the_loss() -> None:
         (Preempt(7), "no such job"),
     ],
 )
-def test_what_cannot_be_is_the_policy_s_fault(action: Action, message: str) -> None:
+def test_what_cannot_be_is_the_policy_s_fault(action: SchedulingAction, message: str) -> None:
     class Wrong(SchedulingPolicy):
         name = "wrong"
 
-        def schedule(self, event: Event, view: EngineView) -> list[Action]:
+        def schedule(self, event: SchedulingEvent, view: EngineView) -> list[SchedulingAction]:
             return [action] if first(view.waiting) else []
 
     world = World.of(nodes(2, 2.0), Wrong())
