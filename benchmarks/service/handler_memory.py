@@ -165,6 +165,7 @@ class Idle:
     """A platform on which nothing is ever started."""
 
     linger_seconds = 0.0
+    programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
     sees_checkpoints = True

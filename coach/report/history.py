@@ -153,6 +153,8 @@ class EventFormatter:
         kind = ""
         if epoch.kind is EpochKind.PROBE:
             kind = f" ({formatting.percent(epoch.fraction)} of the data)"
+        elif report.at_epoch not in (None, epoch.number):
+            kind = f" (the program's epoch {report.at_epoch:g})"
         measured = {"loss": report.loss, "accuracy": report.accuracy, job.metric: report.value(job.metric)}
         if job.metric != "accuracy":
             del measured["accuracy"]

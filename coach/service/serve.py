@@ -274,6 +274,8 @@ class _Running:
         self._service.wake()
         handler = self._service.handler
         self._left = self._left or handler.leave_programs()
+        if self._left:
+            log.info("the programs of %s go on, for the next handler", ", ".join(sorted(self._left)))
         living = [
             name for name, job in self._service.jobs.items() if not over(job) and name not in self._left
         ]

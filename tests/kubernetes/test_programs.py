@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.kubernetes.cluster import ExistingCluster
 from tests.kubernetes.installed import Coach, job, only, ours
+from tests.kubernetes.test_laptop import coach_command
 
 #: Any image with a Python; this one is on every node.
 IMAGE = "coach-functions:0.1.0"
@@ -199,3 +202,35 @@ def test_the_workers_of_a_program_start_together_and_meet_by_name(
     assert coach.ended("met")["state"] == "Succeeded"
     assert coach.paid("met") == 0
     assert not cluster.get("services,jobs", "-l", "coach.dev/job=met")["items"]
+
+
+@pytest.mark.full
+def test_a_handler_that_is_killed_at_once_is_followed_by_one_that_goes_on(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    coach.apply(program("kept", target={**NEVER, "value": 1 / 21}))
+    coach.training("kept", epochs=2)
+    (pod,) = cluster.get("pods", "-l", "app.kubernetes.io/component=handler")["items"]
+    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    ours(cluster).nodes[pod["spec"]["nodeName"]].ctr("tasks", "kill", "--signal", "SIGKILL", container)
+    assert coach.ended("kept")["state"] == "Succeeded"
+    assert coach.paid("kept") == 0
+    assert len(reported(coach, "kept")) == 40
+
+
+@pytest.mark.full
+def test_a_users_own_handler_and_a_submission_from_outside_run_a_program(
+    coach: Coach, cluster: ExistingCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(program("outside")))
+    ran = coach_command(coach, tmp_path / "home", "run", "--platform", "kubernetes", str(file), "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    shown = json.loads(coach_command(coach, tmp_path / "home", "show", "outside", "-o", "json").stdout)
+    assert shown["state"] == "Succeeded" and shown["spent"] <= shown["budget"]
+    assert "begins after 0 epochs" in coach_command(coach, tmp_path / "home", "logs", "outside").stdout
+    coach.nothing_left("outside")
+    context = cluster.kubectl("config", "current-context").strip()
+    sent = coach_command(coach, tmp_path / "home", "--context", context, "submit", str(file))
+    assert "applied" in sent.stdout, sent.stderr
+    assert coach.ended("outside")["state"] == "Succeeded"

@@ -207,7 +207,10 @@ ObjectName = Annotated[Text, StringConstraints(pattern=_CONFIG_MAP_PATTERN)]
 SecretKeyName = Annotated[Text, StringConstraints(pattern=_KEY_PATTERN)]
 MountPath = Annotated[Text, StringConstraints(pattern=MOUNT_PATTERN)]
 Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
-MetricName = Annotated[Text, StringConstraints(max_length=64, pattern=METRIC_PATTERN)]
+#: The pattern bounds its length too; an API server's rules about it need that as a number.
+MetricName = Annotated[
+    Text, StringConstraints(pattern=METRIC_PATTERN), Field(json_schema_extra={"maxLength": 64})
+]
 VariableName = Annotated[Text, StringConstraints(pattern=VARIABLE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}

@@ -87,6 +87,8 @@ class Leases:
         self._keep(self._send(job, until))
 
     async def _send(self, job: str, until: float) -> None:
+        if job not in self._objects:
+            return
         made_at = float(self._objects[job]["metadata"]["annotations"][MADE_AT])
         spec = {"ttlSecondsAfterFinished": max(1, math.floor(until - made_at))}
 

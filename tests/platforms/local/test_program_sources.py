@@ -12,6 +12,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
+from coach.report.history import history
 from tests.platforms.local.test_programs import job, nothing_is_left, paid, starts, train
 from tests.platforms.program_metrics.test_coach_program import MODULE
 from tests.platforms.program_metrics.test_files import RECORDED
@@ -111,6 +112,8 @@ def test_a_metric_comes_from_where_the_job_file_says(
         "at the epoch that it named"
     )
     assert not list((tmp_path / "logs").glob("*token*"))
+    shown = [line.text for line in history(records)]
+    assert step == 1 or any("(the program's epoch 2): 1 worker" in text for text in shown)
     paid(trained, records)
 
 
