@@ -41,12 +41,14 @@ def main() -> None:
         batch_size=BATCH,
         gpu=False,
         autocast=None,
+        clip=None,
+        micro_batch=None,
     )
     learner = make_learner(request, model, dataset)
     stream = Stream(len(dataset.train), SEED)
     curve = {}
     for batch in range(batches):
-        learner.step(dataset.train.rows(stream.rows(batch * BATCH, BATCH)), BATCH, seed=0)
+        learner.step([(dataset.train.rows(stream.rows(batch * BATCH, BATCH)), BATCH)], seed=0)
         learner.update(BATCH)
         measured = learner.evaluate([(dataset.test.rows(slice(0, len(dataset.test))), len(dataset.test))])
         curve[(batch + 1) * BATCH] = measured.loss / len(dataset.test)

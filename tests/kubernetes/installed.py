@@ -49,6 +49,8 @@ LARGE = {
 }
 #: Seconds that a job of these tests may take, on a busy machine.
 PATIENCE = 240.0
+#: Seconds that a job may be ended that is waited for in another state: it may be resumed just now.
+ENDED_SECONDS = 15.0
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
@@ -139,14 +141,15 @@ class Coach:
         return status
 
     def until(self, name: str, done: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
-        """The first status of a job for which `done` holds."""
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        """The first status of a job for which `done` holds; one that has ended otherwise is not waited for."""
+        deadline, ended = time.monotonic() + PATIENCE, 0.0
+        while (now := time.monotonic()) < deadline and not 0 < ended < now - ENDED_SECONDS:
             status = self.status(name)
             if done(status):
                 return status
+            ended = (ended or now) if status.get("state") in ENDED else 0.0
             time.sleep(0.5)
-        pytest.fail(f"{name}: not {what} after {PATIENCE:.0f} s; {json.dumps(status)}\n{self.log()}")
+        pytest.fail(f"{name}: not {what}, {json.dumps(status)}\n{self.log()}")
 
     def ended(self, name: str) -> dict[str, Any]:
         """The status of a job once it has ended, and holds nothing."""

@@ -54,7 +54,12 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
     schedule = {"name": "MultiStepLR", "milestones": [2000, 4000], "gamma": 0.1}
     document = spec(
         framework="pytorch",
-        model={"file": "file:///m.py:LeNet"},
+        model={"file": "file:///m.py:LeNet", "args": {"width": 3}},
+        data={"format": "custom", "readers": 2},
+        microBatch=8,
+        evaluationBatch=9,
+        clip={"norm": 1.0},
+        epoch={"fraction": 0.25},
         optimizer={"name": "AdamW", "lr": 0.001, "betas": [0.9, 0.999], "schedule": schedule},
         servers={"max": 0},
         deterministic=True,
@@ -81,10 +86,14 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
     worker = started["worker"]
     assert worker["servers"] == 0
     assert (worker["deterministic"], worker["autocast"], worker["gpu"]) == (True, "bfloat16", True)
-    assert worker["model"] == {"uri": "file:///m.py", "sha256": None, "net": "LeNet", "files": {}}
+    of_file = {"uri": "file:///m.py", "sha256": None, "net": "LeNet", "files": {}, "args": {"width": 3}}
+    assert worker["model"] == of_file
+    assert (worker["readers"], worker["micro_batch"], worker["evaluation_batch"]) == (2, 8, 9)
+    assert worker["clip"] == {"norm": 1.0, "value": None}
+    assert (worker["fraction"], worker["epoch_samples"]) == (0.25, None), "its samples are not known yet"
     assert worker["optimizer"] == {
         "name": "AdamW",
         "learning_rate": 0.001,
         "betas": [0.9, 0.999],
-        "schedule": schedule,
+        "schedule": schedule | {"interval": "step"},
     }

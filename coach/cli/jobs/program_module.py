@@ -6,7 +6,7 @@ import typer
 
 
 def command() -> None:
-    """Print the module with which a program reports, and asks if it is to end.
+    """Print the module by which a program reports and asks.
 
     It is one file for your own Python, 3.8 or later, and does nothing without Coach.
 

@@ -15,7 +15,7 @@ def command(
         bool, typer.Option("--now", help="Stop at once; what the running epoch trained so far is lost.")
     ] = False,
 ) -> None:
-    """Stop jobs of the service at the end of their running epochs.
+    """Stop jobs of the service when their epochs end.
 
     They give their workers and servers back, cost nothing from then on, and continue from their checkpoint with
     `coach resume`. A job of a `coach run` stops with Ctrl-C in its terminal.

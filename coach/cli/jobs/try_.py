@@ -31,7 +31,7 @@ def command(  # noqa: PLR0917 - they are options
     python: Python = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Train two steps of a job, or run a program to its first report.
+    """Train two steps of a job, or start a program to see it report.
 
     Shows the shapes of a batch, the speed, the memory, and one evaluation; or the model file's own traceback. Of a
     program it shows the metric that it found, or what was printed instead. The exit code is 2 where the model, the
@@ -95,7 +95,8 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
     for line in trial.printed:
         typer.echo(f"  | {line}")
     if trial.good:
-        values = ", ".join(f"{name} {value:g}" for name, value in trial.values.items())
+        ordered = {trial.metric: 0.0} | trial.values
+        values = ", ".join(f"{name} {value:g}" for name, value in ordered.items())
         epoch = "" if trial.epoch is None else f" in epoch {trial.epoch:g}"
         source = _SOURCES.get(trial.by, f"a file ({trial.by})")
         typer.echo(f"found {values}{epoch} after {formatting.duration(trial.seconds)}, by {source}")

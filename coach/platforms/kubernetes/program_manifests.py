@@ -9,6 +9,7 @@ from typing import Any
 from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Program
+from coach.platforms import torchrun
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Object
@@ -192,32 +193,9 @@ def _environment(of: PodId, job: TrainingJob, workers: int, settings: Settings) 
 
 
 def _rendezvous(of: PodId, workers: int) -> dict[str, str]:
-    """What torchrun says to a worker that is alone on its node, and what a torchrun inside the command reads."""
+    """The variables of torchrun for a worker that is alone on its node."""
     first = f"{PodId(of.job, Role.WORKER, 0).name}.{service_name(of.job)}"
-    rank, world, port = str(of.index), str(workers), str(RENDEZVOUS_PORT)
-    return {
-        "MASTER_ADDR": first,
-        "MASTER_PORT": port,
-        "RANK": rank,
-        "LOCAL_RANK": "0",
-        "GROUP_RANK": rank,
-        "ROLE_RANK": rank,
-        "ROLE_NAME": "default",
-        "WORLD_SIZE": world,
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_WORLD_SIZE": world,
-        "ROLE_WORLD_SIZE": world,
-        "TORCHELASTIC_RUN_ID": of.job,
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "PET_NNODES": world,
-        "PET_NPROC_PER_NODE": "1",
-        "PET_NODE_RANK": rank,
-        "PET_MASTER_ADDR": first,
-        "PET_MASTER_PORT": port,
-        "PET_RDZV_ID": of.job,
-        "PET_MAX_RESTARTS": "0",
-    }
+    return torchrun.variables(of.job, 0, of.index, workers, first, RENDEZVOUS_PORT, one_node=False)
 
 
 def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Object]]]:

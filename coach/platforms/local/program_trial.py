@@ -98,8 +98,9 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
             ended = await worker.ended
         lines = [json.loads(line)["message"] for line in log.read_text().splitlines()] if log.exists() else []
     others = {} if heard.is_set() else _printed(lines) | _written(Path(order.directory), began)
+    others = _by_likeness(spec.metric, others)
     report, at = first[0] if first else (ProgramReport({}, None, ""), 0.0)
-    how, source = ended if by_itself else None, _most_like(spec.metric, others)
+    how, source = ended if by_itself else None, next(iter(others.values()), "")
     return ProgramTrial(
         *(spec.metric, found, report.epoch, report.source, at, how, lines[-LINES:], list(others), source)
     )
@@ -122,13 +123,14 @@ def _written(directory: Path, since: float) -> dict[str, str]:
     return found
 
 
-def _most_like(metric: str, sources: Mapping[str, str]) -> str:
-    """The source of what has the name that is most like the metric's; "" without any."""
-    like = {
-        re.sub(r"[\W_]+", " ", name.partition(" in ")[0]).lower(): source for name, source in sources.items()
-    }
-    near = difflib.get_close_matches(re.sub(r"[\W_]+", " ", metric).lower(), like, 1, 0.0)
-    return like[near[0]] if near else ""
+def _by_likeness(metric: str, sources: Mapping[str, str]) -> dict[str, str]:
+    """The sources in another order: what has the name that is most like the metric's comes first."""
+
+    def unlike(name: str) -> float:
+        words = re.sub(r"[\W_]+", " ", name.partition(" in ")[0]).lower()
+        return -difflib.SequenceMatcher(None, words, re.sub(r"[\W_]+", " ", metric).lower()).ratio()
+
+    return dict(sorted(sources.items(), key=lambda item: unlike(item[0])))
 
 
 def _pattern(before: str) -> str:

@@ -27,6 +27,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.program_axis import ProgramAxis
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import JobSpec
+from coach.platforms import torchrun
 from coach.platforms.base import EpochError, EpochOrder
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.process_table import end_marked
@@ -366,9 +367,14 @@ class Programs:
         assert program is not None
         logs = self._logs(action.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
-        rank, alone = sorted(action.pods).index(pod), spec.limits.largest.workers == 1
-        group = {} if alone else _rendezvous(action, port, rank)
-        threads = {} if alone else {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
+        rank, restarts = sorted(action.pods).index(pod), int(action.group.rpartition(".g")[2]) - 1
+        group, threads = dict[str, str](), dict[str, str]()
+        # A program that finds these variables takes part in a group, which costs time and may need a backend.
+        if spec.limits.largest.workers > 1:
+            group = torchrun.variables(
+                action.job, restarts, rank, len(action.pods), "127.0.0.1", port, one_node=True
+            )
+            threads = {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
         return Order(
             name=pod.name,
             command=program.command,
@@ -400,36 +406,3 @@ def _free_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
         return port
-
-
-def _rendezvous(action: RunEpoch, port: int, rank: int) -> dict[str, str]:
-    """What torchrun says to a worker of a group on one machine, and what a torchrun inside the command reads.
-
-    Such a torchrun is one of as many nodes as there are workers, with one process. Only programs that may have several
-    workers get these variables: one that finds them takes part in a group, which costs time and may need a backend.
-    """
-    workers, address, port_text = str(len(action.pods)), "127.0.0.1", str(port)
-    restarts = int(action.group.rpartition(".g")[2]) - 1
-    return {
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port_text,
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "GROUP_RANK": "0",
-        "ROLE_RANK": str(rank),
-        "ROLE_NAME": "default",
-        "WORLD_SIZE": workers,
-        "LOCAL_WORLD_SIZE": workers,
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_WORLD_SIZE": workers,
-        "TORCHELASTIC_RUN_ID": action.job,
-        "TORCHELASTIC_RESTART_COUNT": str(restarts),
-        "TORCHELASTIC_MAX_RESTARTS": str(restarts),
-        "PET_NNODES": workers,
-        "PET_NPROC_PER_NODE": "1",
-        "PET_NODE_RANK": str(rank),
-        "PET_MASTER_ADDR": address,
-        "PET_MASTER_PORT": port_text,
-        "PET_RDZV_ID": f"{action.job}-{restarts}",
-        "PET_MAX_RESTARTS": "0",
-    }

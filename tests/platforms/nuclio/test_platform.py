@@ -344,19 +344,3 @@ def test_a_cluster_without_nuclio_is_said_to_be_so(
     platform = NuclioPlatform(ROOT / "functions", Api.connect, SETTINGS, Path, lambda: 0.0)
     with pytest.raises(PermanentError, match="has no NuclioFunction resource: install Nuclio there first"):
         asyncio.run(platform.open(Heard()))
-
-
-def test_a_program_is_refused_with_the_way_to_run_it(run: Any) -> None:
-    async def body(platform: NuclioPlatform, cluster: Nuclio, heard: Heard) -> None:
-        program = {"program": {"command": ["x"]}, "image": "me/train:1", "model": None, "data": None}
-        spec = {
-            key: value
-            for key, value in training_job().to_json()["spec"].items()
-            if key in ("target", "budget")
-        }
-        job = TrainingJob.from_json({**training_job().to_json(), "spec": {**spec, **program}})
-        with pytest.raises(PodError, match="Nuclio runs functions, and a program is none") as refused:
-            await platform.gang(SIZE, job)
-        assert refused.value.reason is Reason.POD_REFUSED
-
-    run(body)
