@@ -95,9 +95,8 @@ class Programs:
             program = order.spec.spec.program
             assert program is not None
             # How much the processes of a pod compute is not known: a hang is the absence of reports.
-            by_reports = program.stall_timeout is not None
-            stall = action.stall_timeouts if by_reports else None
-            return await run.report(stall, by_reports=by_reports)
+            stall = None if program.stall_timeout is None else action.stall_timeouts
+            return await run.report(stall, by_reports=True)
         except EpochError as error:
             self._runs.pop(action.job, None)
             if not run.stopped and error.reason is not Reason.PROGRAM_ENDED:
