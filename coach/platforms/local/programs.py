@@ -181,13 +181,14 @@ class Run:
         heard = asyncio.ensure_future(self._heard.wait())
         try:
             while not (self._heard.is_set() or self.over.done()):
-                alive, left = self._alive(by_reports), None
+                alive, left = 0.0, None
                 if stall is not None:
+                    alive = self._alive(by_reports)
                     left = max(LOOK_AGAIN_SECONDS, alive + self._patience(stall) - clock())
                 await asyncio.wait({heard, self.over}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 # A handler that was itself stopped reads first what came meanwhile.
-                same = alive == self._alive(by_reports) and not (self._heard.is_set() or self.over.done())
-                if left == LOOK_AGAIN_SECONDS and same:
+                ends = self._heard.is_set() or self.over.done()
+                if left == LOOK_AGAIN_SECONDS and not ends and alive == self._alive(by_reports):
                     await self._hangs(clock() - self._said, by_reports)
             if self._heard.is_set() and not self.over.done() and (early := self._next - clock()) > 0:
                 await asyncio.wait({self.over}, timeout=early)
