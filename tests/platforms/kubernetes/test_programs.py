@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import yaml
 
 from coach.core.cluster import Allocation, Pod, PodId, Resources, Role
 from coach.core.errors import TemporaryError
+from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -460,6 +462,26 @@ def test_a_program_gets_sigterm_a_grace_period_before_its_money_ends(opened: Any
         with pytest.raises(EpochError) as failed:
             await waiting
         assert failed.value.reason is Reason.DEADLINE_EXCEEDED
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_a_program_that_reports_nothing_for_its_stall_timeout_is_ended_and_its_pod_made_again(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, heard = await opened()
+        job = training_job({"stallTimeout": "1s"})
+        pods = await deploy(platform, node, job, FIRST)
+        order = order_of(job, pods)
+        action = replace(order.action, stall_timeouts=StallTimeouts(0.2, 0.2, 0.2, 0.2))
+        waiting = asyncio.create_task(epoch(platform, replace(order, action=action)))
+        assert await node.obey(FIRST) == 3
+        with pytest.raises(EpochError, match="no report in") as failed:
+            await waiting
+        assert failed.value.reason is Reason.STALLED
+        assert [pod for pod, _, _ in heard.lost] == [FIRST]
         await finish(platform)
 
     runs(body, server)
