@@ -349,7 +349,7 @@ def test_nothing_is_over_committed_and_every_job_is_somewhere(data: st.DataObjec
     )
     jobs = [f"job-{n}" for n in range(draw(st.integers(1, 5)))]
     for job in jobs:
-        money = draw(st.sampled_from(["none", usd(0.01), usd(1.0)]))
+        money = draw(st.sampled_from([{"unlimited": True}, usd(0.01), usd(1.0)]))
         document = fixed(job, 2, 1, budget=money) if draw(st.booleans()) else spec(job, budget=money)
         driver.submit_at(draw(st.sampled_from([0.0, 20.0])), job, document, DYNAMICS)
     for _ in range(4000):

@@ -31,7 +31,7 @@ def command(  # noqa: PLR0917 - they are options
     python: Python = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Train two steps of a job, or start a program to see it report.
+    """Train two steps of a job, or try a program briefly.
 
     Shows the shapes of a batch, the speed, the memory, and one evaluation; or the model file's own traceback. Of a
     program it shows the metric that it found, or what was printed instead. The exit code is 2 where the model, the
