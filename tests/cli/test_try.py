@@ -1,6 +1,5 @@
 """`coach try`, `coach model` and a whole PyTorch job, on real frameworks."""
 
-import contextlib
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from coach.platforms.local import pytorch_runtime
+from tests.chaos.processes import writing
 from tests.cli.test_run import coach, started
 from tests.functions.hosting import is_alive
 
@@ -276,10 +276,8 @@ def test_an_epoch_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
     with started("run", str(file), "--no-live") as run:
         run.until("epoch 1:")
         time.sleep(1.0)  # into the next epoch, which takes two; or, on a busy machine, the one after it
-        for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{pid}/cwd").readlink().name == "tried-worker-1":
-                    os.kill(pid, signal.SIGKILL)
+        for pid in writing("tried-worker-1.log"):
+            os.kill(pid, signal.SIGKILL)
         _, said = run.end()
     assert "tried-worker-1 is gone" in said
     assert re.search(r"epoch \d: 2 workers \(1 lost or late\)", said)
