@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from coach.core.cluster import Resources
 from coach.core.jobs.job import Job
@@ -24,6 +25,7 @@ class Ended:
     epochs: int
     probes: int
     attempts: int
+    #: How often an epoch had another allocation than the one before.
     changes: int
     #: Seconds of the epochs that counted.
     trained: float
@@ -34,8 +36,8 @@ class Ended:
     final: Job = field(repr=False)
 
     @classmethod
-    def of(cls, job: Job, at: float, changes: int, held: Resources) -> Ended:
-        """The outcome of a job that ended at `at` seconds, after `changes` changes of its allocation."""
+    def of(cls, job: Job, at: float, held: Resources) -> Ended:
+        """The outcome of a job that ended at `at` seconds."""
         spent, budget = job.ledger.spent, job.ledger.budget
         return cls(
             job.name,
@@ -47,7 +49,7 @@ class Ended:
             job.full_epoch_count,
             len(job.epochs) - job.full_epoch_count,
             job.attempts,
-            changes,
+            sum(one.allocation != next_.allocation for one, next_ in pairwise(job.epochs)),
             sum(epoch.seconds for epoch in job.epochs),
             to_amount(spent),
             to_amount(max(0, spent - budget)) if budget is not None else 0.0,

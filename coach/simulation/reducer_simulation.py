@@ -124,7 +124,6 @@ class Driver:
         self._reported: dict[str, float] = {}
         self._stopped: dict[str, float] = {}
         self._held: dict[str, Resources] = {}
-        self._changes: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Later]] = []
         self._sequence = 0
         self._submissions = 0
@@ -156,8 +155,7 @@ class Driver:
     def left(self) -> dict[str, Ended]:
         """The jobs that have not ended, as they are now (`ended` is NaN)."""
         return {
-            name: Ended.of(job, math.nan, max(0, self._changes[name] - 1), self._held_by_now(name))
-            for name, job in self.reducer.jobs.items()
+            name: Ended.of(job, math.nan, self._held_by_now(name)) for name, job in self.reducer.jobs.items()
         }
 
     def _held_by_now(self, job: str) -> Resources:
@@ -202,8 +200,6 @@ class Driver:
     def _carry_out(self, action: act.Action) -> None:
         name = action.job
         match action:
-            case act.SetAllocation():
-                self._changes[name] += action.allocation != self.reducer.jobs[name].held
             case act.DeployPods():
                 for pod in action.pods:
                     self._deploy(pod)
@@ -238,8 +234,7 @@ class Driver:
         self.standing.pop(job.name, None)
         self._reported.pop(job.name, None)
         self._stopped.pop(job.name, None)
-        changes, held = self._changes.pop(job.name, 0), self._held.pop(job.name, NOTHING)
-        self.ended[job.name] = Ended.of(job, self.now, max(0, changes - 1), held)
+        self.ended[job.name] = Ended.of(job, self.now, self._held.pop(job.name, NOTHING))
 
     # -- pods --------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -67,6 +68,14 @@ def test_what_a_job_pays_is_what_its_pods_held() -> None:
     held = book.rate(ended.held)
     calls = sum(50 for _ in ended.final.epochs) * 4 * book.invocation
     assert 0.9 * held < ended.spent < held + calls + 1e-6
+
+
+def test_changes_are_counted_from_one_epoch_to_the_next() -> None:
+    driver, records = life()
+    for name, ended in driver.ended.items():
+        begun = [one.allocation for one in records if isinstance(one, act.RunEpoch) and one.job == name]
+        assert ended.attempts == len(begun) == len(ended.final.epochs)
+        assert ended.changes == sum(before != after for before, after in itertools.pairwise(begun)) > 0
 
 
 def test_a_function_that_dies_costs_an_attempt_and_not_the_job() -> None:
