@@ -185,7 +185,7 @@ def command(  # noqa: PLR0917 - they are options
     if home is not None:
         _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
-    budgets, of_trace = 0, dict[str, Any]()
+    budgets, accounts, of_trace = 0, set[str](), dict[str, Any]()
     if trace:
         from coach.simulation.traces.replay import replay
 
@@ -211,9 +211,14 @@ def command(  # noqa: PLR0917 - they are options
         )
         tasks = [(answer, (question, name, number, kind, at)) for name, kind in pairs for number in each]
         budgets = sum(job.spec.budget_money is not None for job in past.jobs)
+        accounts = {job.spec.budget.account for job in past.jobs if job.spec.budget.account}
         if home is not None:
             screen.print(_record(question, pairs[0], seed, home), soft_wrap=True)
     screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
+    for account in sorted(accounts):
+        screen.print(
+            f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True
+        )
     with progress_bar(len(tasks)) as show:
         results, interrupted = gather(tasks, processes=processes or None, progress=show)
     by_label: dict[str, list[Result]] = {}

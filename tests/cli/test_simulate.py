@@ -154,6 +154,15 @@ def test_all_policies_of_a_table_are_held_to_the_budgets(
     assert all(0 < row["money"] <= 2 * 0.02 for row in rows)
 
 
+def test_an_account_is_not_simulated_and_the_command_says_so(
+    too_dear: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(next(word for word in too_dear if word.endswith(".yaml")))
+    file.write_text(re.sub(r"budget: .*", "budget: {account: team-a}", file.read_text(), count=1))
+    assert simulate(*too_dear, "--policy", "fifo") == 0
+    assert "the account team-a is not simulated: it is taken to have all the money" in capsys.readouterr().err
+
+
 def test_at_trace_fidelity_no_policy_has_a_budget_and_the_command_says_so(
     too_dear: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
