@@ -1,7 +1,8 @@
 """Writes this release's journals into tests/data/journals/VERSION: `python -m tests.journals.record`.
 
 It runs real jobs on this machine for some minutes: ten kinds of them one after the other, three at once under another
-policy, one whose worker and whose handler are killed, programs. A cluster's journal is written by tests/kubernetes.
+policy, one whose worker and whose handler are killed, programs. `python -m tests.journals.record JOURNAL.db` takes a cluster's
+journal, which a test of tests/kubernetes/test_laptop.py has left in its state folder.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import httpx
 import yaml
 
 from coach import __version__
-from coach.core.cluster import Role
+from coach.core.cluster import Placement, Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
@@ -245,6 +246,10 @@ JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
 def main() -> None:
     """Record those that are named, or all."""
     for name in sys.argv[1:] or JOURNALS:
+        if name.endswith(".db"):
+            file = FOLDER / __version__ / "cluster.jsonl.gz"
+            write(Path(name), "coach", __version__, file, Placement.DEFAULT)
+            continue
         scenario, policy, words = JOURNALS[name]
         with tempfile.TemporaryDirectory() as folder:
             handler = Handler(Path(folder), *words)

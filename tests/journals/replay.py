@@ -1,7 +1,7 @@
 """A recorded journal, read and replayed: each event again, and what today's reducer decides on it.
 
-A file is JSON lines, compressed. The first says which release wrote it and under which policy; each other one is
-`[seq, type, fields]`, as the journal has it.
+A file is JSON lines, compressed. The first says which release wrote it, under which policy and placement; each other
+one is `[seq, type, fields]`, as the journal has it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coach.core.cluster import Placement
 from coach.core.lifecycle.reducer import Reducer
 from coach.handler.state.codec import EVENTS, Record, decode, encode
 from coach.handler.state.journal import Journal
 from coach.plugins import policy
 
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parents[1] / "data" / "journals"
 #: Two predictions are equal that differ by less than this part: machines add in different orders.
 SAME = 1e-6
@@ -31,6 +33,7 @@ class Recorded:
     release: str
     name: str
     policy: str
+    placement: Placement
     records: tuple[Record, ...]
 
     def decisions(self) -> Iterator[tuple[Record, list[Record]]]:
@@ -47,10 +50,12 @@ class Recorded:
             yield event, actions
 
 
-def write(journal: Path, policy_name: str, release: str, file: Path) -> None:
-    """Write a journal's records as a file of these tests."""
+def write(
+    journal: Path, policy_name: str, release: str, file: Path, placement: Placement = Placement.GANG
+) -> None:
+    """Write a journal's records as a file of these tests, without this machine's paths."""
     found = Journal.read(journal)
-    head = json.dumps({"release": release, "policy": policy_name})
+    head = json.dumps({"release": release, "policy": policy_name, "placement": placement.value})
     lines = [
         json.dumps([seq, type(record).__name__, json.loads(encode(record))])
         for seq, record in found.records()
@@ -58,20 +63,21 @@ def write(journal: Path, policy_name: str, release: str, file: Path) -> None:
     found.close()
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as packed:
-        packed.write("\n".join([head, *lines, ""]).encode())
+        packed.write("\n".join([head, *lines, ""]).replace(str(ROOT), "/coach").encode())
 
 
 def read(file: Path) -> Recorded:
     """A file of these tests. Raises as `decode` does at a record that today's code does not know."""
     head, *lines = gzip.decompress(file.read_bytes()).decode().splitlines()
     said = json.loads(head)
+    placed = Placement(said.get("placement", Placement.GANG.value))
     records = tuple(decode(name, json.dumps(fields)) for _, name, fields in map(json.loads, lines))
-    return Recorded(said["release"], file.name.partition(".")[0], said["policy"], records)
+    return Recorded(said["release"], file.name.partition(".")[0], said["policy"], placed, records)
 
 
 def differences(recorded: Recorded) -> Iterator[str]:
     """Where today's reducer decides something else: the number of the event, and both decisions."""
-    reducer = Reducer(policy(recorded.policy))
+    reducer = Reducer(policy(recorded.policy), recorded.placement)
     for number, (event, actions) in enumerate(recorded.decisions()):
         found = reducer.react(event)  # type: ignore[arg-type]
         then, now = [_fields(action) for action in actions], [_fields(action) for action in found]
