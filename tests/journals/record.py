@@ -1,8 +1,8 @@
 """Writes this release's journals into tests/data/journals/VERSION: `python -m tests.journals.record`.
 
 It runs real jobs on this machine for some minutes: ten kinds of them one after the other, three at once under another
-policy, one whose worker and whose handler are killed, programs. `python -m tests.journals.record JOURNAL.db` takes a cluster's
-journal, which a test of tests/kubernetes/test_laptop.py has left in its state folder.
+policy, one whose worker and whose handler are killed, programs. `python -m tests.journals.record JOURNAL.db` takes
+a cluster's journal, which a test of tests/kubernetes/test_laptop.py has left in its state folder.
 """
 
 from __future__ import annotations
