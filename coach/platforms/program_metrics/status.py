@@ -8,6 +8,7 @@ bearer token in the file that KUBEFLOW_TRAINER_SERVER_TOKEN names. transformers'
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import mmap
@@ -131,7 +132,7 @@ class StatusServer(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """One connection, which is cut off when it lasts too long."""
-        end = threading.Timer(CONNECTION_SECONDS, request.shutdown, (socket.SHUT_RDWR,))
+        end = threading.Timer(CONNECTION_SECONDS, _cut_off, (request,))
         end.daemon = True
         end.start()
         try:
@@ -142,6 +143,11 @@ class StatusServer(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that broke off is no concern of anybody else."""
+
+
+def _cut_off(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Request(BaseHTTPRequestHandler):
