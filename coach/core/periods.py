@@ -1,6 +1,7 @@
 """Periods of a budget over jobs: for ever, a calendar month or week in a time zone, or a rolling window.
 
-Instants are seconds since 1970. A calendar period is half open: it has its first instant, and not that of the next one.
+Instants are seconds since 1970. A zone's rules come from the time zone database, which is read once for each name:
+the one file that decisions depend on. A calendar period is half open: it has its first instant, not that of the next.
 """
 
 from __future__ import annotations
