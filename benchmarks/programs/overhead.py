@@ -133,8 +133,8 @@ def _write_overhead(rows: Sequence[dict[str, Any]]) -> None:
             )
         table.append(line)
     note = (
-        "Medians of runs in turns, to the program's own end. The machine was busy with other work meanwhile: the\n"
-        "range of the ratios says how far two runs of a pair differ. "
+        "Medians of runs in turns, to the program's own end. The range of the ratios says how far two runs of a pair\n"
+        "differ. "
         f"Load average at the end: {os.getloadavg()[1]:.1f}."
     )
     write_table(RESULT / "overhead.md", "A program with Coach and without", COMMAND, table, note)
@@ -244,7 +244,7 @@ def _write_losses(rows: Sequence[dict[str, Any]]) -> None:
         "Of the program with DistributedDataParallel. Lost: from SIGTERM or SIGKILL to the next report, less an\n"
         "interval. Most of it is the import of PyTorch; after the handler's death, also the start of `coach run`,\n"
         "which was typed again at once.\n"
-        f"The machine was busy with other work; load average at the end: {os.getloadavg()[1]:.1f}."
+        f"Load average at the end: {os.getloadavg()[1]:.1f}."
     )
     write_table(RESULT / "interruptions.md", "What an interruption costs a program", COMMAND, table, note)
 
