@@ -40,8 +40,8 @@ from coach.platforms.kubernetes_api.client import CORE, Api
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
-from coach.platforms.local.pod_by_pod import PodByPodPlatform
 from coach.plugins import policy
+from coach_research.platforms.pod_by_pod import PodByPodPlatform
 from tests.kubernetes.cluster import Cluster, Unready
 from tests.kubernetes.installed import Coach
 

@@ -220,24 +220,20 @@ def local_cluster(
     from coach.core.spec.training import Framework
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
-    from coach.platforms.local.network import Bandwidth, limited, require
     from coach.platforms.local.platform import LocalPlatform
-    from coach.platforms.local.pod_by_pod import PodByPodPlatform
+    from coach.plugins import extension
 
-    cluster = parse_nodes(nodes)
-    kind = parse_placement(placement)
-    limit = Bandwidth.parse(bandwidth) if bandwidth else None
-    if limit:
-        require(cluster)
-        cluster = limited(cluster, limit)
+    cluster, platform = parse_nodes(nodes), LocalPlatform
+    if bandwidth or parse_placement(placement) is not None:
+        cluster, platform = extension("local-platform", "--bandwidth, --placement")(
+            cluster, bandwidth, placement
+        )
 
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
-        if kind is not None:
-            return PodByPodPlatform(cluster, functions, home.logs, now, limit, kind=kind)
-        return LocalPlatform(cluster, functions, home.logs, now, limit)
+        return platform(cluster, functions, home.logs, now)
 
     frameworks = dict.fromkeys(one.spec.framework for one in specs)
     found = [Functions.ready(say, each) for each in frameworks if each is not Framework.ANY]

@@ -187,11 +187,14 @@ def command(  # noqa: PLR0917 - they are options
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
     budgets, accounts, of_trace = 0, set[str](), dict[str, Any]()
     if trace:
-        from coach.simulation.traces.replay import replay
+        from coach.plugins import extension
+        from coach.studies.study import TRACE
 
         of_trace = _look_at(trace, screen)
         tasks: list[Task] = [
-            (replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each
+            (extension(*TRACE).replay, (trace, cluster, name, number, faults))
+            for name, _ in pairs
+            for number in each
         ]
     else:
         past = (

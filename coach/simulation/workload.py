@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import FloatArray, Plan, totals
+
+FloatArray = NDArray[np.float64]
+
+#: How many workers and servers on which nodes: (node, workers, servers), each node at most once. The job's scheduler,
+#: where it has one, is on the first node named. A single task is one worker: ((node, 1, 0),).
+Plan = tuple[tuple[int, int, int], ...]
 
 NOTHING: FloatArray = np.zeros(3)
 NOTHING.flags.writeable = False
@@ -58,6 +64,11 @@ def by_counts(speed: Callable[[int, int], float]) -> Speed:
         return speed(*totals(plan))
 
     return of
+
+
+def totals(plan: Plan) -> Allocation:
+    """Workers and servers of a plan."""
+    return Allocation(sum(part[1] for part in plan), sum(part[2] for part in plan))
 
 
 #: Any iterable of jobs sorted by arrival. It is read as time passes, so it may be endless or larger than memory.

@@ -14,8 +14,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.parallel import gather
+from coach.simulation.workload import FloatArray
 from coach_research.comparison import (
     CALIBRATED,
     COLUMNS,

@@ -22,7 +22,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.reducer import Reducer
-from coach.core.policies import AllocationPolicy
+from coach.core.policies import Policy
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
 from coach.handler.state.codec import encode
 from coach.plugins import policy
@@ -256,7 +256,7 @@ def test_a_job_that_can_go_on_does_not_wait_for_a_probe_without_room() -> None:
     assert {record.allocation for record in records if isinstance(record, act.RunEpoch)} == {(1, 1), (2, 1)}
 
 
-class Most(AllocationPolicy):
+class Most(Policy):
     """All that they may have for all, whether there is room or not."""
 
     name = "most"

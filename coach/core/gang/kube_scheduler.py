@@ -26,12 +26,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coach.core.cluster import Node, Pod, PodId, Resources
 from coach.core.errors import UserError
 from coach.core.gang.rules import PodRequest, all_types_present, queue_key, same_job_score
 from coach.core.policies.api.parameters import form, parsed
-from coach.core.policies.api.scheduling import TOLERANCE, FloatArray
+
+FloatArray = NDArray[np.float64]
+#: Tolerance when demands are compared with free capacity, for rounding in sums.
+TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,10 @@ from difflib import get_close_matches
 
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
-from coach.core.policies.api.scheduling import Plan, totals
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, find_speed
 from coach.simulation.traces.draft import MAX_PODS, Draft, shown, vector
 from coach.simulation.traces.text import AMOUNT, PODS, SECONDS, Number, Row, rows
-from coach.simulation.workload import NOTHING, Work
+from coach.simulation.workload import NOTHING, Plan, Work, totals
 
 COLUMNS = (
     "job", "arrival", "work", "kind", "cpu", "memory", "gpu", "server_cpu", "server_memory", "min_workers",

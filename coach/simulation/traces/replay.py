@@ -1,23 +1,12 @@
-"""Traces by their names, as `coach simulate --trace` takes them, and their jobs in the event engine."""
+"""Traces by their names, as `coach simulate --trace` takes them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-import numpy as np
-
-from coach import plugins
-from coach.core.cluster import Node
 from coach.core.errors import UserError
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.faults import Faults
-from coach.simulation.metrics import OWN, Result
-from coach.simulation.parallel import advancing
 from coach.simulation.traces.draft import Draft, Trace
 from coach.simulation.traces.own import read_own
 from coach.simulation.traces.philly import read_philly
@@ -31,17 +20,6 @@ READERS: Mapping[str, Callable[[Draft], None]] = {
     "": read_own, "philly": read_philly, "helios": read_helios, "pai": read_pai, "swf": read_swf,
     "thesis": read_thesis,
 }  # fmt: skip
-
-
-def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:
-    """One run of a trace under a policy. `lost`: mean seconds until a node is lost, a function. Raises UserError."""
-    began = time.perf_counter()
-    made = plugins.policy(policy, np.random.default_rng([seed, 1]))
-    faults = Faults.of(seed, *lost)
-    engine = Engine(Cluster.of(nodes), advancing(read_trace(trace).works), made, seed=seed, faults=faults)
-    record = engine.run()
-    placement = OWN if isinstance(made, SchedulingPolicy) else "gang"
-    return Result.of(record, policy, seed, engine.events, time.perf_counter() - began, placement=placement)
 
 
 def read_trace(trace: str) -> Trace:

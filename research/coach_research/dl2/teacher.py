@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import FloatArray
+from coach.simulation.workload import FloatArray
 from coach_research.dl2.slots import STEP, Bools, Case, Ints, Slots
 from coach_research.policies.dl2.network import STEPS, Array
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
+from coach.simulation.workload import FloatArray
 from coach_research.experiments.dl2_baselines import each_slot, measured
 
 #: Rows of the table.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
+from coach.simulation.workload import FloatArray
 from coach_research.dl2.learner import Learner, Recipe, play
 from coach_research.dl2.published import PublishedSlots, learn
 from coach_research.dl2.slots import Case

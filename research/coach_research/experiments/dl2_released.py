@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
+from coach.simulation.workload import FloatArray
 from coach_research.dl2.released import RULES, run
 from coach_research.dl2.slots import Case
 from coach_research.experiments.common import interval_table

@@ -13,11 +13,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
 from coach.simulation.metrics import measure
+from coach.simulation.workload import FloatArray
 from coach.studies.study import Question, answer
 from coach_research.experiments.common import interval_table
 

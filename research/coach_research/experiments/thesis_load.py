@@ -25,10 +25,10 @@ from coach.core.cluster import Node, Resources, Role
 from coach.core.gang.kube_scheduler import parse_placement
 from coach.core.jobs import actions as act
 from coach.core.jobs.epoch import EpochKind
-from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.synthetic import falling, job_file
 from coach.simulation.reducer_simulation import Driver
+from coach.simulation.workload import FloatArray
 from coach_research.experiment import t95
 
 #: Samples of an epoch, and bytes of a network's gradients (431,080 and 11.2 million weights of 4 bytes).

@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from coach import plugins
 from coach.core.cluster import Node, PodId, Resources
 from coach.core.gang.kube_scheduler import parse_placement
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
 from coach.simulation.reducer_simulation import Driver
+from coach.simulation.workload import FloatArray
 
 #: A job's fewest pods: a scheduler, a server and a worker.
 FEWEST = 3

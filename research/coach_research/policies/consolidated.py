@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import (
-    TOLERANCE,
-    FloatArray,
-    IntArray,
-    JobState,
-    NodeId,
-    Plan,
-    fitting,
-)
+from coach.core.gang.kube_scheduler import TOLERANCE
+from coach.simulation.workload import FloatArray, Plan
+from coach_research.scheduling.api import IntArray, JobState, NodeId, fitting
 
 
 def whole(job: JobState, counts: Allocation) -> FloatArray:

@@ -35,14 +35,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from coach.core.policies.api.scheduling import (
+from coach.simulation.workload import Plan
+from coach_research.policies.consolidated import fewest_nodes, whole
+from coach_research.scheduling.api import (
     EngineView,
     Finished,
     JobId,
     Migrate,
     NodeChanged,
     NodeId,
-    Plan,
     PreemptionCompleted,
     ScheduleTimer,
     SchedulingAction,
@@ -52,8 +53,7 @@ from coach.core.policies.api.scheduling import (
     first,
     fitting,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach_research.policies.consolidated import fewest_nodes, whole
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
 
 
 class Category(StrEnum):

@@ -21,8 +21,8 @@ from coach.core.cluster import Allocation
 from coach.core.estimation.observations import SpeedPoint
 from coach.core.estimation.quadratic import fit_thesis_quadratic
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason, Step, kept
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.capacity import Claim, Room
 
 #: The allocations of the four mini-epochs, in their order (section 4.1).
@@ -34,7 +34,7 @@ _CLIMB = CoachPolicy(least_efficiency=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class ThesisPolicy(AllocationPolicy):
+class ThesisPolicy(Policy):
     """Four mini-epochs, a barrier, a quadratic, marginal utility."""
 
     cadence: float | None = None
