@@ -138,6 +138,11 @@ def extension(name: str, options: str) -> Any:
     raise UserError(f"{options}: this is in the research package, nothing was started; {RESEARCH}")
 
 
+def placement(text: str) -> Any:
+    """How single pods get nodes, from `default` or `thesis` with their parameters; None: `gang`. Raises UserError."""
+    return None if text == "gang" else extension("pod-by-pod", "--placement").parse_placement(text)
+
+
 def names() -> list[str]:
     """The policies that there are: Coach's own in the order of its page, then those of installed packages."""
     return [*POLICIES, *sorted({point.name for point in entry_points(group=GROUP)} - POLICIES.keys())]

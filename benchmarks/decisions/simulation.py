@@ -34,10 +34,10 @@ from coach import collector, plugins
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
 from coach.simulation.dynamics.measured_speeds import shipped
-from coach.simulation.workload import Plan, Work, totals
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.scheduling.api import EngineView, SchedulingEvent, Start, first, fitting
+from coach_research.workload import Plan, Work, totals
 
 POLICIES = ("fifo", "fitgpp", "lrtp", "rand")
 CHUNK = 8192

@@ -141,9 +141,9 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
 def check_placement(placement: str, policy: policies.Policy) -> None:
     """Raises UserError for a placement that there is not live, or under which `policy` cannot decide."""
     from coach.core.errors import UserError
-    from coach.core.gang.kube_scheduler import parse_placement
+    from coach.plugins import placement as parsed
 
-    kind = parse_placement(placement)
+    kind = parsed(placement)
     if kind is None:
         return
     if policy.chooses_nodes:
@@ -216,7 +216,6 @@ def local_cluster(
 
     Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
     """
-    from coach.core.gang.kube_scheduler import parse_placement
     from coach.core.spec.training import Framework
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
@@ -224,7 +223,7 @@ def local_cluster(
     from coach.plugins import extension
 
     cluster, platform = parse_nodes(nodes), LocalPlatform
-    if bandwidth or parse_placement(placement) is not None:
+    if bandwidth or placement != "gang":
         cluster, platform = extension("local-platform", "--bandwidth, --placement")(
             cluster, bandwidth, placement
         )

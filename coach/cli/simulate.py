@@ -250,13 +250,14 @@ def _figure_file(asked: str | None) -> Path | None:
 
 def _look_at(trace: str, screen: Console) -> dict[str, Any]:
     """Say what is in the trace; the same for json. Raises UserError."""
-    from coach.report.traces import document, summary
-    from coach.simulation.traces.replay import read_trace
+    from coach.plugins import extension
+    from coach.studies.study import TRACE
 
-    read = read_trace(trace)
-    for line in summary(read):
+    lines, document = extension(*TRACE).look(trace)
+    for line in lines:
         screen.print(line, soft_wrap=True)
-    return document(read)
+    found: dict[str, Any] = document
+    return found
 
 
 def _of_files(
@@ -358,7 +359,7 @@ def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format, 
 
     `more`: what json says of the trace; csv has its numbers.
     """
-    from coach.report.traces import never_fit, never_fit_lines
+    from coach.report.never_fit import never_fit, never_fit_lines
     from coach.simulation.metrics import FINISHED
 
     rows = [

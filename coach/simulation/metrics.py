@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coach.core.jobs.reasons import Reason
-from coach.simulation.recorder import COLUMNS, Record
-from coach.simulation.workload import FloatArray
+from coach.simulation.recorder import COLUMNS, FloatArray, Record
 
 #: The placement of policies that choose nodes themselves.
 OWN = "own"

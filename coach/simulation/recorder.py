@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coach.simulation.workload import FloatArray
+FloatArray = NDArray[np.float64]
 
 
 class Row(NamedTuple):

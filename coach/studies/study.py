@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ import numpy as np
 from coach import plugins
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
-from coach.core.gang.kube_scheduler import parse_placement
 from coach.core.jobs.actions import Action
 from coach.core.jobs.events import Event
 from coach.core.jobs.reasons import Reason, State
@@ -94,7 +94,7 @@ def placements(policy: str, asked: Sequence[str], fidelity: Fidelity = Fidelity.
     Raises UserError for an unknown placement, and for a policy or a placement that this fidelity cannot simulate.
     """
     for placement in asked:
-        parse_placement(placement)
+        plugins.placement(placement)
     if fidelity is Fidelity.TRACE:
         if list(asked) != ["gang"]:
             raise UserError(
@@ -151,8 +151,11 @@ def _driver(
     """The run with all jobs submitted. `heard`: Driver's `usage` and `journal`."""
     policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, question.node_lost, question.function_lost)
-    default = None if placement == OWN else parse_placement(placement)
-    driver = Driver(question.nodes, policy, seed=seed, faults=faults, default=default, begin=begin, **heard)
+    make: Callable[..., Driver] = Driver
+    default = None if placement == OWN else plugins.placement(placement)
+    if default is not None:
+        make = partial(plugins.extension("pod-by-pod", "--placement").PodByPodDriver, default=default)
+    driver = make(question.nodes, policy, seed=seed, faults=faults, begin=begin, **heard)
     for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True):
         driver.submit_at(begin + at, job.name, with_policy(job, policy).to_json(), dynamics)
     return driver

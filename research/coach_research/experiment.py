@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.simulation.parallel import gather
-from coach.simulation.workload import FloatArray
 from coach_research.comparison import (
     CALIBRATED,
     COLUMNS,
@@ -31,6 +30,7 @@ from coach_research.comparison import (
 )
 from coach_research.run_store import RunStore, stored_runs, write_runs
 from coach_research.scenario import Scenario, Target
+from coach_research.workload import FloatArray
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
 from coach.simulation.parallel import advancing
-from coach.simulation.traces.replay import read_trace
-from coach.simulation.workload import Plan, Work, totals
 from coach.studies.study import Question, with_policy
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.record import EngineRecord
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.traces.replay import read_trace
+from coach_research.traces.summary import document, summary
+from coach_research.workload import Plan, Work, totals
 
 #: A job whose curve never reaches its target trains this many epochs if its file has no `maxEpochs`.
 MAX_EPOCHS = 1000
@@ -59,6 +60,12 @@ def answer(question: Question, policy: str, seed: int) -> Result:
     return Result.of(
         record, policy, seed, engine.events, time.perf_counter() - began, placement=placement(policy)
     )
+
+
+def look(trace: str) -> tuple[list[str], dict[str, Any]]:
+    """What is in a trace, in lines and as JSON. Raises UserError, with the place, for whatever is wrong in the file."""
+    read = read_trace(trace)
+    return summary(read), document(read)
 
 
 def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:

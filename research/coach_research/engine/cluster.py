@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coach.core.cluster import Node, Resources
-from coach.simulation.workload import FloatArray
+from coach_research.workload import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ import numpy as np
 
 from coach.core.policies.api.policy import Policy
 from coach.simulation.faults import Faults
-from coach.simulation.workload import NOTHING, ONE_WORKER, Plan, Work, Workload
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.feasibility import Feasibility
 from coach_research.engine.job import Knowledge, SimJob
@@ -51,6 +50,7 @@ from coach_research.scheduling.api import (
 )
 from coach_research.scheduling.node_placement import EventPolicy, by_events
 from coach_research.scheduling.validation import check
+from coach_research.workload import NOTHING, ONE_WORKER, Plan, Work, Workload
 
 #: Kinds of events, in the order in which they happen at one time.
 FINISH, DRAIN, EPOCH, RESUME, FAULT, NODE, ARRIVAL, TICK = range(8)

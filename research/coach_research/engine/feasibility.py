@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from coach.core.cluster import Resources, Role
 from coach.core.gang import never_fits
-from coach.core.gang.kube_scheduler import TOLERANCE
-from coach.simulation.workload import NOTHING, ONE_WORKER, Work
 from coach_research.engine.cluster import Cluster
+from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.workload import NOTHING, ONE_WORKER, Work
 
 #: (role, request of one pod, how many): the smallest gang of a job.
 Pods = tuple[tuple[Role, Resources, int], ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from coach.simulation.workload import NOTHING, FloatArray, Plan, Work
 from coach_research.scheduling.api import Phase, Remaining
+from coach_research.workload import NOTHING, FloatArray, Plan, Work
 
 
 class Knowledge(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coach.core.gang.kube_scheduler import TOLERANCE
 from coach.simulation.recorder import Record
-from coach.simulation.workload import NOTHING, FloatArray, Plan, totals
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.job import SimJob
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import JobId, NodeId, PolicyError, SchedulingAction, demand
+from coach_research.workload import NOTHING, FloatArray, Plan, totals
 
 
 class Floor:

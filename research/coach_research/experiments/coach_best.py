@@ -28,7 +28,7 @@ from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import FIRST_LOSS, assumed, job_file
 from coach.simulation.outcome import Ended
 from coach.simulation.reducer_simulation import Driver
-from coach.simulation.workload import FloatArray
+from coach_research.workload import FloatArray
 
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
 #: As coach.report.budget_plan has it.

@@ -19,10 +19,10 @@ from coach import plugins
 from coach.core.cluster import Allocation
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, shipped
 from coach.simulation.metrics import nearest_rank
-from coach.simulation.workload import FloatArray, Work, by_counts
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.scheduling.api import TRIAL
+from coach_research.workload import FloatArray, Work, by_counts
 
 MINUTE = 60.0
 

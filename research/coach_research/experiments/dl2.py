@@ -16,10 +16,10 @@ from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.progressive_filling import Filling
-from coach.simulation.workload import FloatArray
 from coach_research.dl2.workload import SLOT
 from coach_research.experiments.common import interval_table
 from coach_research.experiments.dl2_baselines import each_slot, measured
+from coach_research.workload import FloatArray
 
 #: The measures of each policy, and their column headings.
 COLUMNS = {

@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.policies.api.policy import Policy
 from coach.plugins import policy
-from coach.simulation.workload import FloatArray
 from coach_research.dl2.workload import NODE, SLOT, epochs_per_second, workload
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.job import Knowledge, SimJob
 from coach_research.engine.knowledge import PerfectKnowledge
 from coach_research.scheduling.api import Remaining
+from coach_research.workload import FloatArray
 
 
 @dataclass

@@ -20,7 +20,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.plugins import policy
-from coach.simulation.workload import FloatArray, Work
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.scheduling.api import (
@@ -34,6 +33,7 @@ from coach_research.scheduling.api import (
 )
 from coach_research.scheduling.node_placement import EventPolicy, by_events
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Work
 
 BEST_EFFORT = "best-effort"
 

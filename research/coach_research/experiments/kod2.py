@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
-from coach.simulation.workload import FloatArray, Plan, Work
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.job import SimJob
@@ -36,6 +35,7 @@ from coach_research.scheduling.api import (
     Start,
 )
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan, Work
 
 #: The batch size for which a model's `seconds` are given.
 REFERENCE_BATCH = 128

@@ -18,8 +18,8 @@ from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
 from coach.simulation.metrics import Result, measure
-from coach.simulation.workload import FloatArray
 from coach.studies.study import Question, answer
+from coach_research.workload import FloatArray
 
 
 def question(parameters: Mapping[str, Any], seed: int) -> Question:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from coach.core.cluster import Node
-from coach.core.gang.kube_scheduler import parse_placement
+from coach_research.platforms.kube_scheduler import parse_placement
 from coach_research.platforms.limited import LimitedPlatform
 from coach_research.platforms.network import Bandwidth, limited, require
 from coach_research.platforms.pod_by_pod import PodByPodPlatform

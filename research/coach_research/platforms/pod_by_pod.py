@@ -1,7 +1,7 @@
 """The local platform under a scheduler that knows pods, not jobs: `--placement default | thesis`.
 
-Pods to deploy name no node. They wait in the simulator's own queue (`coach.core.gang.kube_scheduler`), and start as
-soon as they have a node; so jobs can hold some of their pods while they wait for others, for ever if need be.
+Pods to deploy name no node. They wait in the simulator's own queue (`kube_scheduler`), and start as soon as they have a
+node; so jobs can hold some of their pods while they wait for others, for ever if need be.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from coach.core.cluster import Pod, PodId
-from coach.core.gang.kube_scheduler import Default, PodByPodPlacement
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import Deployed, GangSize
 from coach.platforms.local.function_process import FunctionProcess
+from coach_research.platforms.kube_scheduler import Default, PodByPodPlacement
 from coach_research.platforms.limited import LimitedPlatform
 
 

@@ -33,8 +33,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from coach.core.gang.kube_scheduler import TOLERANCE
-from coach.simulation.workload import FloatArray, Plan
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.policies.consolidated import fewest_nodes, whole
 from coach_research.scheduling.api import (
     Arrived,
@@ -49,6 +48,7 @@ from coach_research.scheduling.api import (
     Start,
 )
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
 
 
 def weight(job: JobState, capacity: FloatArray) -> float:

@@ -35,7 +35,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from coach.simulation.workload import Plan
 from coach_research.policies.consolidated import fewest_nodes, whole
 from coach_research.scheduling.api import (
     EngineView,
@@ -54,6 +53,7 @@ from coach_research.scheduling.api import (
     fitting,
 )
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import Plan
 
 
 class Category(StrEnum):

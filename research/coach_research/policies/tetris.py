@@ -11,7 +11,7 @@ import numpy as np
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
-from coach.simulation.workload import FloatArray
+from coach_research.workload import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.simulation.workload import FloatArray
 from coach_research.scheduling.api import (
     Arrived,
     EngineView,
@@ -43,6 +42,7 @@ from coach_research.scheduling.api import (
     fitting,
 )
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray
 
 
 @dataclass(slots=True)

@@ -49,8 +49,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coach.core.cluster import Allocation
-from coach.core.gang.kube_scheduler import TOLERANCE
-from coach.simulation.workload import FloatArray, Plan
+from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.workload import FloatArray, Plan
 
 IntArray = NDArray[np.intp]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from coach.core.gang.kube_scheduler import TOLERANCE
-from coach.simulation.workload import FloatArray, Plan
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import JobState, NodeId
+from coach_research.workload import FloatArray, Plan
 
 
 def single(job: JobState) -> bool:

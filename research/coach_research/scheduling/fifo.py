@@ -8,7 +8,6 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from coach.simulation.workload import FloatArray
 from coach_research.scheduling.api import (
     Arrived,
     EngineView,
@@ -24,6 +23,7 @@ from coach_research.scheduling.api import (
 from coach_research.scheduling.best_fit import best_fit, single, still_fits, weights
 from coach_research.scheduling.incremental import grow
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray
 
 
 @dataclass

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.gang.kube_scheduler import TOLERANCE
-from coach.simulation.workload import FloatArray, Plan
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import IntArray, JobState, demand
+from coach_research.workload import FloatArray, Plan
 
 
 def shrink(plan: Plan, to: Allocation) -> Plan:

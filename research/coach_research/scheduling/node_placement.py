@@ -15,11 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.gang.kube_scheduler import TOLERANCE
 from coach.core.policies.api.allocation import ClusterView, Objective
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.fifo import FifoPolicy
-from coach.simulation.workload import FloatArray, Plan
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import (
     TRIAL,
     Arrived,
@@ -41,6 +40,7 @@ from coach_research.scheduling.api import (
 from coach_research.scheduling.fifo import FifoByEvents
 from coach_research.scheduling.incremental import give, grow, shrink, take
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
 
 #: The lowest speed that policies see: they divide by it.
 SLOWEST = 1e-12

@@ -15,9 +15,9 @@ import numpy as np
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import JobView
-from coach.simulation.workload import FloatArray, Plan, totals
 from coach_research.scheduling.api import JobId, NodeId, Phase, Remaining
 from coach_research.scheduling.incremental import take
+from coach_research.workload import FloatArray, Plan, totals
 
 
 class LiveJob(JobView, Protocol):

@@ -31,7 +31,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coach.core.cluster import Allocation, Role
-from coach.core.gang.kube_scheduler import TOLERANCE
 from coach.core.policies.api.allocation import (
     AllocationDecision,
     ClusterView,
@@ -41,7 +40,7 @@ from coach.core.policies.api.allocation import (
     queue_order,
 )
 from coach.core.policies.api.policy import Policy
-from coach.simulation.workload import FloatArray, Plan, totals
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import (
     Arrived,
     EngineView,
@@ -68,6 +67,7 @@ from coach_research.scheduling.api import (
 from coach_research.scheduling.incremental import take
 from coach_research.scheduling.planned_jobs import LiveJob, PlannedCluster, PlannedJob
 from coach_research.scheduling.validation import check
+from coach_research.workload import FloatArray, Plan, totals
 
 
 class SchedulingPolicy(Policy):

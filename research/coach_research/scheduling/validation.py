@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from coach.core.cluster import Allocation
-from coach.simulation.workload import totals
 from coach_research.scheduling.api import (
     JobState,
     Kill,
@@ -19,6 +18,7 @@ from coach_research.scheduling.api import (
     SchedulingAction,
     Start,
 )
+from coach_research.workload import totals
 
 AnyJob = TypeVar("AnyJob", bound=JobState)
 

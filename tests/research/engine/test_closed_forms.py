@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from coach.core.policies.api.policy import Policy
-from coach.simulation.workload import NOTHING, FloatArray, Work
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
+from coach_research.workload import NOTHING, FloatArray, Work
 from tests.research.engine.policies import AtOnce, Fifo
 
 pytestmark = pytest.mark.standard

@@ -14,7 +14,6 @@ from coach import plugins
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work, by_counts
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.record import EngineRecord
@@ -34,6 +33,7 @@ from coach_research.scheduling.api import (
     demand,
 )
 from coach_research.scheduling.node_placement import by_events
+from coach_research.workload import Work, by_counts
 from tests.research.engine.policies import Anything, AtOnce, Fifo
 
 ONE = np.array([1.0, 1.0, 0.0])

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from coach.core.cluster import Pod, PodId, Resources, Role
-from coach.core.gang.kube_scheduler import Default, parse_placement
 from coach.core.jobs.reasons import Reason
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.environment import Functions
 from coach.plugins import policy
+from coach_research.platforms.kube_scheduler import Default, parse_placement
 from coach_research.platforms.pod_by_pod import PodByPodPlatform
 from tests.platforms.local.test_platform import ended, job, submit
 

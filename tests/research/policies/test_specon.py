@@ -10,7 +10,6 @@ import pytest
 
 from coach.core.cluster import Allocation
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.policies.specon import (
@@ -24,6 +23,7 @@ from coach_research.policies.specon import (
     score,
 )
 from coach_research.scheduling.api import JobId, NodeId
+from coach_research.workload import Work
 
 PC, WC, CC = Category.PROGRESSING, Category.WATCHING, Category.CONVERGED
 NAN = math.nan

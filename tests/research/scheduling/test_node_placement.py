@@ -14,12 +14,12 @@ from coach.core.cluster import Allocation
 from coach.core.policies import CoachPolicy, Policy
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
 from coach.plugins import policy
-from coach.simulation.workload import Work, by_counts, totals
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.job import SimJob
 from coach_research.scheduling.api import demand
 from coach_research.scheduling.incremental import grow, shrink
+from coach_research.workload import Work, by_counts, totals
 from tests.research.engine.policies import Fifo
 from tests.research.engine.test_event_engine import Watch
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from coach.core.cluster import Allocation
-from coach.core.gang.kube_scheduler import Default
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason
 from coach.plugins import policy
+from coach_research.platforms.kube_scheduler import Default
 from coach_research.scheduling.api import (
     Arrived,
     EngineView,

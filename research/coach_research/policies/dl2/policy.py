@@ -17,9 +17,9 @@ from coach.core.policies.api.parameters import parsed
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.sharing.progressive_filling import Filling
-from coach.simulation.workload import FloatArray
 from coach_research.policies.dl2.flat import FlatInference, flat_features
 from coach_research.policies.dl2.network import STEPS, Array, Inference, Network, job_features
+from coach_research.workload import FloatArray
 
 #: At these workers and servers the speeds of jobs are compared.
 COMPARED = tuple(Allocation(w, s) for w in (1, 2, 4, 8, 16) for s in (1, 2, 4, 8, 16))

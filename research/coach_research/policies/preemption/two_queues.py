@@ -27,9 +27,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coach.core.gang.kube_scheduler import TOLERANCE
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
-from coach.simulation.workload import FloatArray, Plan
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.policies.preemption.between_epochs import BetweenEpochs
 from coach_research.policies.preemption.candidates import BestEffort
 from coach_research.policies.preemption.victims import Fits, Running
@@ -52,6 +51,7 @@ from coach_research.scheduling.api import (
 from coach_research.scheduling.best_fit import best_fit, single, still_fits, weights
 from coach_research.scheduling.incremental import grow
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
 
 #: No demand.
 NOTHING: FloatArray = np.zeros(3)

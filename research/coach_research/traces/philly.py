@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from coach.simulation.traces.clock import time_of
-from coach.simulation.traces.draft import Draft, shown, task, vector
-from coach.simulation.traces.text import whole
+from coach_research.traces.clock import time_of
+from coach_research.traces.draft import Draft, shown, task, vector
+from coach_research.traces.text import whole
 
 #: Cores that a task is assumed to request for each device: the trace has neither cores nor memory.
 CORES_PER_GPU = 4.0

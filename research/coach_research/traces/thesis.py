@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from coach.core.cluster import Allocation
-from coach.simulation.traces.clock import UTC, seconds_of
-from coach.simulation.traces.draft import MAX_PODS, MAX_SECONDS, Draft, vector
-from coach.simulation.traces.text import whole
-from coach.simulation.workload import Work
+from coach_research.traces.clock import UTC, seconds_of
+from coach_research.traces.draft import MAX_PODS, MAX_SECONDS, Draft, vector
+from coach_research.traces.text import whole
+from coach_research.workload import Work
 
 NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 

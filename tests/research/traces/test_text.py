@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coach.simulation.traces import draft, text
-from coach.simulation.traces.text import MAX_LINE
-from tests.simulation.traces.reading import DATA, read, refusal
+from coach_research.traces import draft, text
+from coach_research.traces.text import MAX_LINE
+from tests.research.traces.reading import DATA, read, refusal
 
 ROWS = "job,arrival,work,cpu\na,10,5,1\nb,0,7,1\n"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coach.simulation.traces.replay import read_trace
-from tests.simulation.traces.reading import DATA, notes, read, refusal
+from coach_research.traces.replay import read_trace
+from tests.research.traces.reading import DATA, notes, read, refusal
 
 HELIOS = "job_id,user,gpu_num,cpu_num,node_num,state,submit_time,duration\n"
 PAI = "job_id,user,num_inst,num_cpu,num_gpu,submit_time,duration\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coach.core.errors import UserError
-from coach.simulation.traces.draft import Note, Trace
-from coach.simulation.traces.replay import read_trace
+from coach_research.traces.draft import Note, Trace
+from coach_research.traces.replay import read_trace
 
 DATA = Path("tests/data/traces")
 

@@ -21,9 +21,9 @@ from difflib import get_close_matches
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, find_speed
-from coach.simulation.traces.draft import MAX_PODS, Draft, shown, vector
-from coach.simulation.traces.text import AMOUNT, PODS, SECONDS, Number, Row, rows
-from coach.simulation.workload import NOTHING, Plan, Work, totals
+from coach_research.traces.draft import MAX_PODS, Draft, shown, vector
+from coach_research.traces.text import AMOUNT, PODS, SECONDS, Number, Row, rows
+from coach_research.workload import NOTHING, Plan, Work, totals
 
 COLUMNS = (
     "job", "arrival", "work", "kind", "cpu", "memory", "gpu", "server_cpu", "server_memory", "min_workers",

@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from coach.core.errors import UserError
-from coach.simulation.traces.draft import Draft, Trace
-from coach.simulation.traces.own import read_own
-from coach.simulation.traces.philly import read_philly
-from coach.simulation.traces.swf import read_swf
-from coach.simulation.traces.tables import read_helios, read_pai
-from coach.simulation.traces.thesis import read_thesis
+from coach_research.traces.draft import Draft, Trace
+from coach_research.traces.own import read_own
+from coach_research.traces.philly import read_philly
+from coach_research.traces.swf import read_swf
+from coach_research.traces.tables import read_helios, read_pai
+from coach_research.traces.thesis import read_thesis
 
 #: What reads each kind of trace, by its prefix. In published ones a job that cannot be simulated is left out, with the
 #: reason; in Coach's own it is a mistake.

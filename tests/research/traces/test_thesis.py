@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coach.simulation.traces.replay import read_trace
-from tests.simulation.traces.reading import notes, read, refusal
+from coach_research.traces.replay import read_trace
+from tests.research.traces.reading import notes, read, refusal
 
 JOB = """{ "id": "a", "servers": [ 1 | 2 ], "workers": [ 1, 1 | 3 ],
  "startTime": "2021-05-04 23:20:37.39 +0200 CEST m=+0.01", "totalTime":8.4E+02 }

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coach.simulation.traces.replay import read_trace
-from tests.simulation.traces.reading import DATA, notes, read, refusal
+from coach_research.traces.replay import read_trace
+from tests.research.traces.reading import DATA, notes, read, refusal
 
 HEADER = "job,arrival,work,cpu,min_workers,max_workers,grace\n"
 

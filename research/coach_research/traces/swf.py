@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from coach.simulation.traces.draft import MAX_PODS, MAX_SECONDS, Draft, shown, task, vector
-from coach.simulation.traces.text import lines
+from coach_research.traces.draft import MAX_PODS, MAX_SECONDS, Draft, shown, task, vector
+from coach_research.traces.text import lines
 
 #: The columns, in their order; -1: unknown.
 COLUMNS = (

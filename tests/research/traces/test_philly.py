@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coach.simulation.traces.replay import read_trace
-from tests.simulation.traces.reading import DATA, notes, read, refusal
+from coach_research.traces.replay import read_trace
+from tests.research.traces.reading import DATA, notes, read, refusal
 
 
 def job(name: str = "j", submitted: object = "2017-10-09 07:00:00", **attempt: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
 
-from coach.simulation.traces.draft import Draft, shown
+from coach_research.traces.draft import Draft, shown
 
 __all__ = ["UTC", "seconds_of", "time_of"]
 

@@ -9,9 +9,9 @@ import pytest
 
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
-from coach.simulation.traces.replay import read_trace
 from coach_research.trace_simulation import replay
-from tests.simulation.traces.reading import DATA
+from coach_research.traces.replay import read_trace
+from tests.research.traces.reading import DATA
 
 FOREVER = (math.inf, math.inf)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
-from coach.simulation.workload import FloatArray, Work
+from coach_research.workload import FloatArray, Work
 
 #: What a job may have at most: seconds of any time (300 years), of a resource, and pods of a role.
 MAX_SECONDS, MAX_AMOUNT, MAX_PODS = 1e10, 1e9, 10_000_000

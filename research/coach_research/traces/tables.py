@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coach.simulation.traces.clock import UTC, seconds_of
-from coach.simulation.traces.draft import MAX_PODS, Draft, task, vector
-from coach.simulation.traces.text import AMOUNT, ANY, Number, Row, rows
+from coach_research.traces.clock import UTC, seconds_of
+from coach_research.traces.draft import MAX_PODS, Draft, task, vector
+from coach_research.traces.text import AMOUNT, ANY, Number, Row, rows
 
 TASKS = Number(f"a number up to {MAX_PODS}", least=-1, most=MAX_PODS)
 

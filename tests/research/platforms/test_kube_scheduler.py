@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.errors import UserError
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.gang.kube_scheduler import Default, PodByPodPlacement, least_allocated, parse_placement
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Phase
@@ -27,7 +26,13 @@ from coach.core.policies.api.allocation import AllocationDecision, ClusterView, 
 from coach.handler.state.codec import encode
 from coach.plugins import policy
 from coach.simulation.faults import Faults
-from coach.simulation.reducer_simulation import Driver
+from coach_research.platforms.kube_scheduler import (
+    Default,
+    PodByPodPlacement,
+    least_allocated,
+    parse_placement,
+)
+from coach_research.pod_by_pod_driver import PodByPodDriver
 from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
 from tests.simulation.test_reducer_simulation import DYNAMICS
 
@@ -178,9 +183,11 @@ def run(
     documents: Sequence[dict[str, Any]],
     default: Default | None,
     **more: Any,
-) -> tuple[Driver, list[Any]]:
+) -> tuple[PodByPodDriver, list[Any]]:
     records: list[Any] = []
-    driver = Driver(cluster, policy("coach"), seed=seed, default=default, journal=records.append, **more)
+    driver = PodByPodDriver(
+        cluster, policy("coach"), seed=seed, default=default, journal=records.append, **more
+    )
     for document in documents:
         driver.submit_at(0.0, document["metadata"]["name"], document, DYNAMICS)
     driver.run()
@@ -246,7 +253,7 @@ def test_who_has_its_smallest_group_begins_after_the_forming_deadline() -> None:
 
 def test_a_job_that_can_go_on_does_not_wait_for_a_probe_without_room() -> None:
     records: list[Any] = []
-    driver = Driver(nodes(1, 4.3), policy("coach"), default=Default(), journal=records.append)
+    driver = PodByPodDriver(nodes(1, 4.3), policy("coach"), default=Default(), journal=records.append)
     driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(DYNAMICS, speed=lambda w, s: 0.005))
     driver.submit_at(1.0, "job", spec("job"), DYNAMICS)
     driver.run()
@@ -269,7 +276,7 @@ class Most(Policy):
 def test_who_comes_to_its_smallest_group_after_the_deadline_begins_with_it() -> None:
     late = spec("late", workers={"min": 1, "max": 2}, servers={"min": 1, "max": 1})
     records: list[Any] = []
-    driver = Driver(nodes(1, 4.3), Most(), default=Default(), journal=records.append)
+    driver = PodByPodDriver(nodes(1, 4.3), Most(), default=Default(), journal=records.append)
     driver.submit_at(0.0, "short", fixed("short", 1, 1), DYNAMICS)
     driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(DYNAMICS, speed=lambda w, s: 0.02))
     known = {"known_points": (KnownSpeed(1, 1, 0.1), KnownSpeed(2, 1, 0.3)), "known_epochs": 8.0}
@@ -304,7 +311,7 @@ def test_a_journal_fed_to_the_reducer_again_gives_the_same_actions() -> None:
     assert actions == [record for record in records if isinstance(record, act.Action)]
 
 
-class Checked(Driver):
+class Checked(PodByPodDriver):
     """Holds after every event what has to hold, whatever happens."""
 
     def send(self, event: ev.Event) -> list[act.Action]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coach.simulation.traces.replay import read_trace
-from tests.simulation.traces.reading import DATA, notes, read, refusal
+from coach_research.traces.replay import read_trace
+from tests.research.traces.reading import DATA, notes, read, refusal
 
 LINE = "1 10 5 100 4 -1 1024 4 200 -1 1 3 1 1 1 1 -1 -1"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TextIO, cast
 
-from coach.simulation.traces.draft import MAX_AMOUNT, MAX_PODS, MAX_SECONDS, Draft, shown
+from coach_research.traces.draft import MAX_AMOUNT, MAX_PODS, MAX_SECONDS, Draft, shown
 
 #: The longest line that is read, in characters, and the longest text (a compressed file may be far shorter).
 MAX_LINE, MAX_TEXT = 10_000, 1 << 30
