@@ -433,3 +433,13 @@ def test_train_with_a_job_file_names_run(job_file: Path, capsys: pytest.CaptureF
     code, _, err = run(capsys, "train", str(job_file))
     assert code == 2
     assert err.endswith(f"To train a job, type: coach run {job_file}\n")
+
+
+def test_validate_refuses_a_job_that_the_nodes_can_never_hold(
+    job_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "validate", str(job_file), "--nodes", "2x16")[0] == 0
+    code, out, err = run(capsys, "validate", str(job_file), "--nodes", "2x0.01")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{job_file}:1:1 spec.resources: no node can hold digits (needs ")
+    assert "the largest node has 0.01 cpu" in err

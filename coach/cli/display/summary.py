@@ -142,7 +142,7 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
         "TARGET": [formatting.goal(row.metric, row.target) for row in rows],
         "TIME": [formatting.duration(row.seconds) for row in rows],
         "SPENT / BUDGET": [tables.money(row) for row in rows],
-        "LEFT": [formatting.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
+        "LEFT": [formatting.left(row.budget, row.spent) for row in rows],
     }
     right = {"EPOCHS", *_best(rows), "TIME", "LEFT"}
     made = table(*((name, "right") if name in right else name for name in columns))
