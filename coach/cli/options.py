@@ -164,6 +164,7 @@ def kubernetes_cluster(
     import asyncio
 
     from coach.core.errors import UserError
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.kubernetes.platform import KubernetesPlatform
     from coach.platforms.kubernetes.settings import Settings
     from coach.platforms.kubernetes_api import nodes
@@ -187,11 +188,11 @@ def kubernetes_cluster(
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
         settings = Settings.read(home.handler_id())
         if not nuclio:
-            return KubernetesPlatform(connect, settings, home.logs, now)
+            return KubernetesPlatform(connect, settings, home.logs, now, instance_of)
         from coach.platforms.local.environment import Functions
         from coach.platforms.nuclio.platform import NuclioPlatform
 
-        return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now)
+        return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now, instance_of)
 
     return asyncio.run(read()), make
 
@@ -218,13 +219,14 @@ def local_cluster(
     """
     from coach.core.gang.kube_scheduler import parse_placement
     from coach.core.spec.training import Framework
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.network import Bandwidth, limited, require
     from coach.platforms.local.platform import LocalPlatform
     from coach.platforms.local.pod_by_pod import PodByPodPlatform
 
-    cluster = parse_nodes(nodes)
+    cluster = parse_nodes(nodes, instance_of)
     kind = parse_placement(placement)
     limit = Bandwidth.parse(bandwidth) if bandwidth else None
     if limit:

@@ -36,6 +36,7 @@ from coach.core.spec.training import Model
 from coach.handler import accounts, warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
+from coach.handler.price_changes import LOOK_SECONDS, changed
 from coach.handler.state.checkpoints import kept, obsolete, sweep
 from coach.handler.state.journal import Journal
 from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
@@ -130,6 +131,7 @@ class Handler:
             )
         )
         self._start(self._heartbeat())
+        self._start(self._follow_prices())
         self._start(self._catch_up())
         return self
 
@@ -295,6 +297,17 @@ class Handler:
             if self._journal.snapshot_due(job.name):
                 self._journal.save_snapshots(job)
             await asyncio.sleep(0)
+
+    async def _follow_prices(self) -> None:
+        while True:
+            try:
+                found = await asyncio.to_thread(lambda: list(changed(list(self.jobs.values()))))
+            except Exception:
+                log.exception("the prices of offers cannot be read; those that jobs have stay")
+                found = []
+            for name, prices, why in found:
+                self._send(ev.PricesChanged(self.now(), name, prices, why))
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _heartbeat(self) -> None:
         while True:

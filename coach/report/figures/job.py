@@ -270,7 +270,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     ax = axes[0]
     job = story.job
     unit, scale = time_unit(story.now - story.start)
-    currency = job.spec.price_book.currency
+    currency = job.price_book.currency
     at = np.array(
         [(entry.at - story.start) / scale for entry in story.purse] + [(story.now - story.start) / scale]
     )
