@@ -62,7 +62,7 @@ class PriceBook:
         if self.instance is None or not self.nodes:
             return ()
         known = dict(self.nodes)
-        return tuple((name, known.get(name, self.instance)) for name in names)
+        return tuple((name, known.get(name, self.instance)) for name in sorted(names))
 
     def rate(self, requests: Resources, placed: Mapping[str, Resources] | None = None) -> float:
         """Price of holding `requests`, in currency units a second; `placed`: on these nodes. Without hours begun."""

@@ -174,6 +174,7 @@ class Handler:
         if problem := self.accounts.problem_of(account, spec.spec.price_book.currency):
             raise UserError(f"{spec.name}: {problem}")
         job = fold.submitted(ev.JobSubmitted(self.now(), spec.name, spec.to_json(), ""))
+        job.see_nodes(self._reducer.nodes.all)
         job.account_money = self.accounts.money(job, self.now())
         short = shortage(self.accounts, job, self.now())
         if short is not None and short.never:

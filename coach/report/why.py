@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.cluster import NOTHING, Allocation, Node, Resources
+from coach.core.cluster import NOTHING, Allocation, Node, Resources, by_node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
@@ -198,6 +198,11 @@ def _money(job: Job) -> str:
         spent += f", {formatting.amount(job.billed_rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
         spent += f", {formatting.amount(to_amount(ledger.reserved))} reserved"
+    if job.billed_pods and job.billed_book != (
+        now := job.book_on(job.price_book.on(by_node(job.billed_pods)))
+    ):
+        rate = now.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
+        spent += f"; from its next reservation on {formatting.amount(rate)} an hour, as the price has changed"
     each = forecast.epoch_budget(job)
     if each is not None:
         spent += (

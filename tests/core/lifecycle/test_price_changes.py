@@ -11,7 +11,9 @@ from coach.core.cluster import Instance, Node, Resources
 from coach.core.jobs import actions as act
 from coach.core.jobs.job import LEASE_SECONDS, Phase
 from coach.core.money import NANO, Charge, to_amount
+from coach.report.figures.job import Story
 from coach.report.history import history
+from coach.report.why import why
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 from tests.core.lifecycle.random_histories import machine
 
@@ -59,7 +61,11 @@ def test_a_running_epoch_is_paid_as_it_was_reserved_and_the_next_one_by_the_new_
 def test_it_is_a_record_that_people_read() -> None:
     one = started(machine(3.6))
     one.reprice("job", machine(7.2))
+    said = why(one.job(), one.reducer.jobs, one.reducer.nodes.all, one.now)[-1]
+    assert "USD an hour for what it holds" in said
+    assert "; from its next reservation on 2.88 an hour, as the price has changed" in said, said
     (line,) = [each.text for each in history(one.history) if "prices" in each.text]
+    assert len(Story.of(one.job(), one.history, one.now).repriced) == 1
     assert line == "prices parts from its next reservation on, what is reserved stays at the old ones: tested"
 
 
