@@ -165,6 +165,7 @@ def kubernetes_cluster(
 
     from coach.core.errors import UserError
     from coach.jobfiles.prices import instance_of
+    from coach.platforms.kubernetes.node_prices import NodePrices
     from coach.platforms.kubernetes.platform import KubernetesPlatform
     from coach.platforms.kubernetes.settings import Settings
     from coach.platforms.kubernetes_api import nodes
@@ -183,7 +184,9 @@ def kubernetes_cluster(
     async def read() -> tuple[Node, ...]:
         async with await connect() as api:
             found = (await api.get(f"{CORE}/nodes"))["items"]
-            return tuple(nodes.read(node) for node in found if not nodes.unavailable(node))
+            prices = NodePrices(instance_of, Settings.read("").opencost)
+            await prices.look()
+            return tuple(prices.of(node) for node in found if not nodes.unavailable(node))
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
         settings = Settings.read(home.handler_id())

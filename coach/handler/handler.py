@@ -301,8 +301,9 @@ class Handler:
 
     async def _follow_prices(self) -> None:
         while True:
+            jobs = list(self.jobs.values())
             try:
-                found = await asyncio.to_thread(lambda: list(changed(list(self.jobs.values()))))
+                found = await asyncio.to_thread(_changed, jobs)
             except Exception:
                 log.exception("the prices of offers cannot be read; those that jobs have stay")
                 found = []
@@ -478,6 +479,10 @@ class Handler:
             log.exception("%s goes on with the models it has", action.job)
             speed = convergence = None
         self._send(ev.ModelsFitted(self.now(), action.job, action.token, speed, convergence))
+
+
+def _changed(jobs: Sequence[Job]) -> list[tuple[str, dict[str, Any], str]]:
+    return list(changed(jobs))
 
 
 def _words(error: Exception) -> str:

@@ -262,12 +262,9 @@ def in_currency(found: Iterable[Offer], currency: str, rates: Iterable[str]) -> 
             raise UserError(
                 f"no rate between {one} and {wanted}, and none is assumed: --currency {wanted} --rate {one}=N{wanted}"
             )
-    return [
-        replace(
-            offer,
-            hour=offer.hour * (rate := known[offer.currency, wanted]),
-            spot=None if offer.spot is None else offer.spot * rate,
-            currency=wanted,
-        )
-        for offer in listed
-    ]
+    return [_times(offer, known[offer.currency, wanted], wanted) for offer in listed]
+
+
+def _times(offer: Offer, rate: float, currency: str) -> Offer:
+    spot = None if offer.spot is None else offer.spot * rate
+    return replace(offer, hour=offer.hour * rate, spot=spot, currency=currency)

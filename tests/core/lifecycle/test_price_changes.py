@@ -11,8 +11,10 @@ from coach.core.cluster import Instance, Node, Resources
 from coach.core.jobs import actions as act
 from coach.core.jobs.job import LEASE_SECONDS, Phase
 from coach.core.money import NANO, Charge, to_amount
+from coach.core.spec.job import TrainingJob
 from coach.report.figures.job import Story
 from coach.report.history import history
+from coach.report.plan import plan
 from coach.report.why import why
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 from tests.core.lifecycle.random_histories import machine
@@ -155,3 +157,12 @@ def test_nodes_are_the_same_whatever_they_cost() -> None:
     """Speeds that were measured on them stay known."""
     (node,) = priced(36.0)
     assert node == replace(node, price=None)
+
+
+def test_a_plan_is_by_the_dearest_node_and_says_how_it_is_paid() -> None:
+    file = TrainingJob.from_json(spec(prices="nodes", budget=usd(5)))
+    assert plan(file, {}, priced(7.2, 36.0, None)).prices == (
+        "nodes: at most, by the node, 36 USD an hour for 4 cores, 64 GiB; paid is the part of it that the gang takes"
+    )
+    hourly = TrainingJob.from_json(spec(prices=machine(3.0, "hour"), budget=usd(5)))
+    assert plan(hourly, {}, priced(None)).prices.endswith("paid is whole machines, each hour begun")
