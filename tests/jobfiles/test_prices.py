@@ -74,7 +74,7 @@ def test_the_shipped_catalogue_is_small_and_says_its_source_and_date() -> None:
     files = [file for file in SHIPPED.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 100_000
     (source,) = sources()
-    assert source.folder == SHIPPED and source.clouds == ("aws", "lambda", "nebius", "runpod")
+    assert source.folder == SHIPPED and source.clouds == ("aws", "gcp", "lambda", "nebius", "runpod", "verda")
     assert source.days(datetime.now(UTC).date().isoformat()) >= 0
     assert all(cloud in (SHIPPED / "SOURCE.md").read_text() for cloud in source.clouds)
     assert all(offer.hour > 0 and (offer.spot or 0) <= offer.hour for offer in offers())
