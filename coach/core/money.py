@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from coach.core.cluster import NOTHING, Instance, Node, Resources
@@ -160,15 +160,18 @@ PRICE_BOOKS = {
 
 
 def of_nodes(nodes: Iterable[Node], worker: Resources) -> PriceBook:
-    """The book of jobs that are billed by nodes. Planned is with the dearest that holds a worker, which those whose
-    price is not known have too.
+    """The book of jobs that are billed by nodes. Planned is with the dearest that holds a worker, whole or by the hour
+    if one of them is; those whose price is not known have that too.
     """
     book = PRICE_BOOKS["nodes"]
     known = {node.name: node.price for node in nodes if node.price is not None}
     if not known:
         return book
     fitting = [one for one in known.values() if worker.fits(Resources(one.cpu, one.memory, one.gpu))]
-    dearest = max(fitting or known.values(), key=lambda one: one.hour * one.machines(worker))
+    fitting = fitting or list(known.values())
+    dearest = max(fitting, key=lambda one: one.hour * one.machines(worker))
+    whole, by_hour = any(one.whole for one in fitting), any(one.by_hour for one in fitting)
+    dearest = replace(dearest, whole=whole, by_hour=by_hour)
     return PriceBook(book.name, book.currency, 0.0, 0.0, 0.0, instance=dearest, nodes=tuple(known.items()))
 
 
