@@ -336,6 +336,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
 
     from coach.core.cluster import Node, Resources
     from coach.core.errors import UserError
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
 
     found = re.fullmatch(
@@ -346,7 +347,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
             raise UserError(
                 f"--nodes {text}: use COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file"
             )
-        return parse_nodes(text)
+        return parse_nodes(text, instance_of)
     count, cores = int(found[1]), float(found[2])
     if not (count <= 10_000 and cores > 0):
         raise UserError(f"--nodes {text}: 1 to 10000 nodes with more than no core each, such as 10x32")
