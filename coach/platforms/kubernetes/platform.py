@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ class KubernetesPlatform:
             self._programs = Programs(tools, self._settings, self._folder)
             await self._take_over()
             await self._sweep()
+            self._gangs.listeners.append(self._gang_changed)
             self._logs = PodLogs(self._api, self._folder)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
             self._others.listeners.append(lambda _name, _found: self._others_changed())
@@ -181,7 +183,12 @@ class KubernetesPlatform:
         """Write the job's Gang, and what its pods share, before they are made."""
         if why := self._refusal(spec):
             raise PodError(Reason.POD_REFUSED, why)
+        if spec.spec.program is not None:
+            # Each pod of a program knows how many there are, and runs as soon as it can: all of them start, or none.
+            size = replace(size, required=size.desired)
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
+        if spec.spec.program is not None:
+            gang["spec"]["gracePeriodSeconds"] = program_manifests.grace_seconds(spec.spec.grace_period)
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
@@ -274,6 +281,11 @@ class KubernetesPlatform:
             await asyncio.sleep(DRAIN_SECONDS)
         if not client.stopping:
             await self._api.merge(path, {"spec": {"betweenEpochs": False}})
+
+    def _gang_changed(self, job: str, found: Object | None) -> None:
+        """A program has no end of an epoch to wait for: it writes its checkpoint when it is to end."""
+        if found is not None and (draining := found.get("status", {}).get("draining")):
+            self._programs.drain(job, draining["by"])
 
     def _draining(self, job: str) -> bool:
         return "draining" in self._gangs.objects.get(job, {}).get("status", {})

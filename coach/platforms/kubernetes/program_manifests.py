@@ -65,7 +65,7 @@ def pod(of: Pod, job: TrainingJob, workers: int, settings: Settings, owners: lis
         found["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:
         found["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
-    if workers > 1:
+    if spec.limits.largest.workers > 1:
         found |= {"hostname": of.id.name, "subdomain": service_name(of.id.job)}
     if of.node:
         found["affinity"] = manifests.on(of.node)
@@ -136,11 +136,6 @@ def refusal(job: TrainingJob, settings: Settings) -> str:
     spec, program = job.spec, _program(job)
     if spec.image is None:
         return NO_IMAGE
-    if spec.limits.smallest != spec.limits.largest:
-        return (
-            f"workers: {spec.limits.smallest.workers} to {spec.limits.largest.workers}: on a cluster the number of a "
-            "program's workers is fixed; say min and max alike"
-        )
     files = [one for one in program.sources() if one.kind not in ("pattern", "lines")]
     if files:
         return (
@@ -180,7 +175,7 @@ def _environment(of: PodId, job: TrainingJob, workers: int, settings: Settings) 
         "OMP_NUM_THREADS": str(
             max(1, int(job.spec.resources.worker.resources.cpu))
         ),  # else those of the node
-        **(_rendezvous(of, workers) if workers > 1 else {}),
+        **(_rendezvous(of, workers) if job.spec.limits.largest.workers > 1 else {}),
         **program.env,
         "COACH_JOB": job.name,
         **({"COACH_CHECKPOINTS": folder} if folder else {}),

@@ -35,6 +35,8 @@ Said = Callable[[int, ProgramReport], None]
 LONGEST_QUEUE = 1 << 20
 #: Kubernetes's words for a command that cannot be run.
 _NO_START = frozenset({"StartError", "ContainerCannotRun"})
+#: Ends after which another attempt needs other pods, though it was Coach that ended these.
+_ANOTHER = (Reason.STALLED, Reason.DISRUPTED, Reason.PROGRAM_FAILED)
 #: A pod that ends so many seconds before its lease does is ended by it.
 LEASE_SLACK = 3.0
 
@@ -54,11 +56,13 @@ class Cluster:
 class PodRun(Run):
     """The workers of a job, each in a pod."""
 
-    def __init__(self, order: EpochOrder) -> None:
+    def __init__(self, order: EpochOrder, changing: Callable[[], float] = lambda: 0.0) -> None:
+        """`changing`: seconds since the program before it was asked to end for a change; 0 where there was none."""
         spec, program = order.spec.spec, order.spec.spec.program
         assert program is not None
         super().__init__(spec, order.action, 0.0)
         self.job = order.action.job
+        self._changing = changing
         self.resumes = program.resumes
         self.wanted = Wanted(spec.metric, program.sources(), program.samples_per_epoch)
         #: The time in the log of the last report that counts.
@@ -99,6 +103,8 @@ class PodRun(Run):
             self._next = 0.0  # it was made long ago
         self._read_on()
         report = replace(await super().report(stall, by_reports=by_reports), mark=self.mark)
+        if report.warm_up_samples:  # the first: pods end, are placed, and start
+            report = replace(report, stop_seconds=max(0.0, self._changing() - report.train_seconds))
         self._ends = self.mark + round(1e9 * max(SHORTEST_INTERVAL, SHORTEST_PART * self._last))
         return report
 
@@ -126,11 +132,23 @@ class PodRun(Run):
     @property
     def stopped(self) -> bool:
         """Whether it was ended for a reason of the job's."""
-        return self._stopped is not None and self._stopped[0] is not Reason.STALLED
+        return self._stopped is not None and self._stopped[0] not in _ANOTHER
+
+    def drain(self, words: str) -> None:
+        """Another job gets its room: it ends, in its grace period."""
+        reason = Reason.DISRUPTED if self.resumes else Reason.PROGRAM_FAILED
+        self._stopped = self._stopped or (reason, words)
+        for worker in self._workers:
+            worker.end(self.grace)
+
+    @property
+    def disrupted(self) -> bool:
+        """Whether the cluster took one of its pods away: then the others have time for a checkpoint, too."""
+        return any(worker.disrupted for worker in self._workers)
 
     def _stopped_because(self, ends: Any) -> tuple[Reason, str]:
         reason, words = super()._stopped_because(ends)
-        if self.resumes and self._stopped is None and any(worker.disrupted for worker in self._workers):
+        if self.resumes and self._stopped is None and self.disrupted:
             return Reason.DISRUPTED, words
         return reason, words
 
@@ -168,7 +186,9 @@ class WorkerPod:
         self.ended = asyncio.create_task(self._follow(metrics))
 
     def end(self, grace: float, cause: str = "asked") -> None:
-        """SIGTERM now, SIGKILL after `grace` seconds."""
+        """SIGTERM now, SIGKILL after `grace` seconds; one that the cluster takes away has its own."""
+        if self._run.disrupted:
+            grace = max(grace, self._run.grace)
         self._cause = self._cause or cause
         self._cluster.keep(self._delete(grace_seconds(grace)))
 

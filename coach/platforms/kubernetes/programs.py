@@ -33,6 +33,8 @@ class Programs:
         self._leases = Leases(cluster.api, settings, cluster.now, cluster.keep)
         self._services = f"{CORE}/namespaces/{cluster.api.namespace}/services"
         self._workers: dict[str, int] = {}
+        #: By job: when its last program was asked to end, until it is started again.
+        self._ended: dict[str, float] = {}
         self._runs: dict[str, PodRun] = {}
         self._epochs: dict[str, PodRun] = {}
 
@@ -53,7 +55,7 @@ class Programs:
         if there and size.job in self._leases:
             return
         await self._leases.make(job, owners)
-        if size.desired.workers > 1:
+        if job.spec.limits.largest.workers > 1:
             path = f"{self._services}/{program_manifests.service_name(size.job)}"
             made = program_manifests.service(size.job, self._settings, owners)
             await until_answered(lambda: self._cluster.api.apply(path, made))
@@ -65,6 +67,7 @@ class Programs:
 
     async def forget(self, job: str) -> None:
         """Delete what the pods of a job shared."""
+        self._ended.pop(job, None)
         if job in self._leases:
             await self._leases.forget(job)
             path = f"{self._services}/{program_manifests.service_name(job)}"
@@ -81,7 +84,8 @@ class Programs:
         action = order.action
         run = self._runs.get(action.job)
         if run is None or run.group != action.group:
-            run = self._runs[action.job] = PodRun(order)
+            began, now = self._ended.pop(action.job, None), self._cluster.now
+            run = self._runs[action.job] = PodRun(order, lambda: 0.0 if began is None else now() - began)
             memory = order.spec.spec.resources.worker.resources.memory
             await run.start(
                 [
@@ -128,9 +132,15 @@ class Programs:
         """The cluster lost a pod of a program that is followed."""
         self._runs[pod.job].lost(pod, words)
 
+    def drain(self, job: str, by: str) -> None:
+        """The scheduler needs the room of a job's program for another: it ends in its grace period."""
+        if (run := self._runs.get(job)) is not None:
+            run.drain(f"preempted by {by}")
+
     async def release(self, job: str) -> None:
         """End a job's program in its grace period."""
         if (run := self._runs.pop(job, None)) is not None:
+            self._ended[job] = self._cluster.now()
             await run.saved()
             await run.end(run.grace)
 

@@ -222,11 +222,15 @@ def runs(body: Callable[[], Awaitable[None]], server: ApiServer) -> None:
 
 
 async def deploy(
-    platform: KubernetesPlatform, node: Node1, job: TrainingJob, *workers: PodId
+    platform: KubernetesPlatform,
+    node: Node1,
+    job: TrainingJob,
+    *workers: PodId,
+    size: GangSize | None = None,
 ) -> dict[PodId, str]:
     """Have these workers run; their identities."""
     count = Allocation(len(workers), 0)
-    await platform.gang(GangSize("job", count, count, 0), job)
+    await platform.gang(size or GangSize("job", count, count, 0), job)
     pods = [Pod(worker, "", job.spec.resources.of(Role.WORKER)) for worker in workers]
     starting = [asyncio.create_task(platform.deploy(pod, job)) for pod in pods]
     for worker in workers:
@@ -315,6 +319,85 @@ def test_workers_know_each_other_as_torchrun_would_have_it(opened: Any, server: 
         labels = (await node.there(FIRST.name))["metadata"]["labels"]
         assert service["selector"].items() <= labels.items()
         await finish(platform, FIRST, SECOND)
+
+    runs(body, server)
+
+
+def test_other_workers_are_other_pods_and_what_the_change_took_is_measured(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume")
+        job = training_job({"resumes": True}, workers={"min": 1, "max": 2})
+        pods = await deploy(platform, node, job, FIRST)
+        said = (await node.there(FIRST.name))["spec"]["containers"][0]["env"]
+        assert {"name": "WORLD_SIZE", "value": "1"} in said, "the same program runs alone and in a group"
+        node.prints(FIRST, "loss 0.9")
+        assert (await epoch(platform, order_of(job, pods))).stop_seconds == 0
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        assert await node.obey(FIRST) == 2
+        await releasing
+        await asyncio.sleep(1)
+        size = GangSize("job", Allocation(1, 0), Allocation(2, 0), 0)
+        pods = await deploy(platform, node, job, FIRST, SECOND, size=size)
+        gang = (await node.there("job", GANGS))["spec"]
+        assert gang["roles"][-1] == {"name": "worker", "required": 2, "desired": 2}, "all of them or none"
+        assert gang["gracePeriodSeconds"] == 2
+        node.prints(FIRST, "loss 0.8", later=3)
+        order = order_of(job, pods, 2)
+        report = await epoch(platform, replace(order, action=replace(order.action, group="job.g2")))
+        assert report.warm_up_samples and 1 <= report.stop_seconds < 60
+        node.prints(FIRST, "loss 0.7", later=4)
+        order = order_of(job, pods, 3)
+        report = await epoch(platform, replace(order, action=replace(order.action, group="job.g2")))
+        assert (report.warm_up_samples, report.stop_seconds) == (0, 0)
+        releasing = asyncio.create_task(platform.release([FIRST, SECOND]))
+        await asyncio.gather(node.obey(FIRST), node.obey(SECOND))
+        await releasing
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_a_program_whose_room_the_scheduler_needs_has_its_grace_period_for_a_checkpoint(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, heard = await opened(volume="coach-volume")
+        job = training_job({"resumes": True}, gracePeriod="9s")
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(0.1)
+        draining = {"by": "default/trial", "since": _now(), "until": _now()}
+        await node._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
+        assert await node.obey(FIRST) == 9
+        with pytest.raises(EpochError, match="preempted by default/trial") as failed:
+            await waiting
+        assert failed.value.reason is Reason.DISRUPTED
+        assert [pod for pod, _, _ in heard.lost] == [FIRST], "another pod is made for it"
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_the_peers_of_a_pod_that_is_taken_away_have_the_whole_grace_period(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume")
+        job = training_job({"resumes": True}, workers={"min": 2}, gracePeriod="9s")
+        pods = await deploy(platform, node, job, FIRST, SECOND)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(0.1)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        await node.status(SECOND.name, conditions=[{"type": "Ready", "status": "True"}, target])
+        await node._ask("DELETE", f"{PODS}/{SECOND.name}")
+        await node.obey(SECOND)
+        assert await node.obey(FIRST) == 9
+        with pytest.raises(EpochError) as failed:
+            await waiting
+        assert failed.value.reason is Reason.DISRUPTED
+        await finish(platform)
 
     runs(body, server)
 
@@ -597,17 +680,12 @@ def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServ
         ),
         ({"program": {"command": ["x"], "resumes": True}}, "", "name a claim in program.volumes"),
         (
-            {"program": {"command": ["x"], "resumes": True}, "workers": {"min": 1, "max": 2}},
-            "coach-volume",
-            "on a cluster the number of a program's workers is fixed",
-        ),
-        (
             {"program": {"command": ["x"], "metrics": {"loss": "csv:metrics.csv"}}},
             "",
             "program.metrics.loss: csv is on one machine only",
         ),
     ],
-    ids=["no image", "Coach's volume", "no volume", "workers that change", "a file in the pod"],
+    ids=["no image", "Coach's volume", "no volume", "a file in the pod"],
 )
 def test_what_cannot_run_on_this_cluster_is_refused_with_the_reason(
     opened: Any, server: ApiServer, changes: dict[str, Any], volume: str, words: str
