@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from coach.core.cluster import Pod, PodId, Role
@@ -24,12 +26,24 @@ NO_IMAGE = (
     "a program on a cluster runs in an image of its own: say spec.image, or run it on this machine: "
     "coach run --platform local"
 )
+#: Where a program's files are that were sent along, if its job names no folder of the image.
+CODE_FOLDER = "/workspace"
 #: Where the workers of a program meet, on the first one.
 RENDEZVOUS_PORT = 29500
 
 
-def pod(of: Pod, job: TrainingJob, workers: int, settings: Settings, owners: list[Object]) -> Object:
-    """The pod of one of `workers` workers: the user's image and command, and nothing of Coach inside."""
+def pod(  # noqa: PLR0917
+    of: Pod,
+    job: TrainingJob,
+    workers: int,
+    settings: Settings,
+    owners: list[Object],
+    files: Mapping[str, str] = MappingProxyType({}),
+) -> Object:
+    """The pod of one of `workers` workers: the user's image and command, and nothing of Coach inside.
+
+    `files`: the program's that were sent along, by their relative paths, with their keys in its ConfigMap.
+    """
     spec, program = job.spec, _program(job)
     container: dict[str, Any] = {
         "name": "program",
@@ -58,7 +72,9 @@ def pod(of: Pod, job: TrainingJob, workers: int, settings: Settings, owners: lis
         # What processes that load data share; the kernel's default in a container is 64 MiB.
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     }
-    for volume, mounts in _volumes(job, settings):
+    if program.code is not None:
+        container.setdefault("workingDir", CODE_FOLDER)
+    for volume, mounts in (*_volumes(job, settings), *_code(program, files)):
         found["volumes"].append(volume)
         container["volumeMounts"] += mounts
     if settings.service_account:
@@ -215,6 +231,22 @@ def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Ob
             ({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}, mounts)
         )
     return found
+
+
+def _code(program: Program, files: Mapping[str, str]) -> Iterator[tuple[Object, list[Object]]]:
+    """The program's files, in a folder of the image or in one of their own, in which it may write."""
+    if program.code is None:
+        return
+    folder = program.directory or CODE_FOLDER
+    if program.directory is None:
+        yield {"name": "workspace", "emptyDir": {}}, [{"name": "workspace", "mountPath": folder}]
+    yield (
+        {"name": "code", "configMap": {"name": program.code, "defaultMode": 0o555}},
+        [
+            {"name": "code", "mountPath": f"{folder.rstrip('/')}/{name}", "subPath": key, "readOnly": True}
+            for name, key in sorted(files.items())
+        ],
+    )
 
 
 def _volume_of(spec: JobSpec, program: Program) -> str | None:

@@ -37,6 +37,7 @@ from tests.platforms.orders import whole_epoch
 pytestmark = pytest.mark.processes
 
 LEASES = "/apis/batch/v1/namespaces/default/jobs"
+MAPS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/namespaces/default/services"
 FIRST, SECOND = PodId("job", Role.WORKER, 0), PodId("job", Role.WORKER, 1)
 CONTROLLERS = "job-controller,ttl-after-finished-controller,garbage-collector-controller"
@@ -298,6 +299,38 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
         gang = (await node.there("job", GANGS))["spec"]["roles"]
         assert {role["name"]: role["required"] for role in gang} == {"scheduler": 0, "server": 0, "worker": 1}
         await finish(platform, FIRST)
+
+    runs(body, server)
+
+
+def test_files_that_were_sent_along_are_in_the_folder_that_the_command_runs_in(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        data = {"train.py": "print()", "nets-.-res.py": ""}
+        server.admin.create(MAPS, {"metadata": {"name": "job-code"}, "data": data})
+        try:
+            await deploy(platform, node, training_job({"code": "job-code"}), FIRST)
+            made = (await node.there(FIRST.name))["spec"]
+            (container,) = made["containers"]
+            assert container["workingDir"] == "/workspace"
+            seen = {one["mountPath"]: (one["name"], one.get("subPath")) for one in container["volumeMounts"]}
+            assert seen == {
+                "/dev/shm": ("shm", None),
+                "/workspace": ("workspace", None),
+                "/workspace/train.py": ("code", "train.py"),
+                "/workspace/nets/res.py": ("code", "nets-.-res.py"),
+            }
+            await finish(platform, FIRST)
+            one = Allocation(1, 0)
+            platform, _, _ = await opened(node)
+            with pytest.raises(PodError, match="no ConfigMap other; coach --context NAME submit FILE makes it"):
+                await platform.gang(GangSize("job", one, one, 0), training_job({"code": "other"}))
+            await platform.forget("job")
+            await platform.close()
+        finally:
+            await node._ask("DELETE", f"{MAPS}/job-code")
 
     runs(body, server)
 
