@@ -76,8 +76,8 @@ Image = Annotated[
     str,
     typer.Option(
         metavar="IMAGE",
-        help="Of a program on a cluster (coach --context NAME run): the image that it runs in. The source files of this "
-        "folder are sent along.",
+        help="Of a program on a cluster (coach --context NAME run): the image that it runs in. "
+        "The source files of this folder are sent along.",
     ),
 ]
 Resumes = Annotated[

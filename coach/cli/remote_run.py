@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +101,9 @@ async def _run(options: dict[str, str], jobs: Sequence[LoadedJob], *, as_json: b
         typer.echo(f"Ctrl-C leaves {'them' if len(names) > 1 else 'it'} running there", err=True)
         ends = await asyncio.gather(*(_follow(api, name) for name in names))
     if as_json:
-        typer.echo(json.dumps([{"name": name, **end} for name, end in zip(names, ends, strict=True)], indent=2))
+        typer.echo(
+            json.dumps([{"name": name, **end} for name, end in zip(names, ends, strict=True)], indent=2)
+        )
     codes = {_code(end) for end in ends}
     return next(code for code in EXIT_CODES_BY_WEIGHT if code in codes)
 
@@ -117,7 +118,7 @@ async def _follow(api: Api, name: str) -> dict[str, Any]:
         status: dict[str, Any] = found.get("status", {})
         if status and (line := _line(name, status)) != said:
             said = line
-            print(line, file=sys.stderr, flush=True)
+            typer.echo(line, err=True)
         if _ended(status) and status.get("observedGeneration") == found["metadata"]["generation"]:
             return status
         await asyncio.sleep(LOOK_SECONDS)

@@ -99,7 +99,9 @@ class Job:
     desired: Allocation | None = None
     kind: EpochKind = EpochKind.PROBE
     reasons: tuple[DecisionStep, ...] = ()
-    missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin; numbers of workers that found no room
+    missed: tuple[
+        Allocation, ...
+    ] = ()  #: probes decided that could not begin; numbers of workers that found no room
     missed_at: float = 0.0  #: when the last of them was given up
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
 

@@ -34,7 +34,7 @@ from coach.platforms.base import (
     Progress,
 )
 from coach.platforms.gang_client import GangClient
-from coach.platforms.kubernetes import manifests, program_manifests
+from coach.platforms.kubernetes import manifests, program_manifests, program_status
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.program_pods import Cluster as Programs_of
 from coach.platforms.kubernetes.programs import Programs
@@ -97,6 +97,7 @@ class KubernetesPlatform:
         #: Pods that the cluster took away, with its words, until they are made again.
         self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
+        self._statuses: program_status.Statuses | None = None
         #: Pods with programs that an earlier handler left, and that go on.
         self._kept: set[PodId] = set()
         #: Jobs whose programs go on after this handler.
@@ -141,7 +142,14 @@ class KubernetesPlatform:
                 undo.push_async_callback(collection.close)
                 await collection.open()
             tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose)
+            if self._api.inside:
+                # Of a headless Service: its name is this handler's address, and the next one's.
+                where = f"{self._settings.handler}.{self._api.namespace}.svc:{program_status.PORT}"
+                self._settings = replace(self._settings, status_url=f"http://{where}/status")
             self._programs = Programs(tools, self._settings, self._folder)
+            if self._api.inside:
+                self._statuses = program_status.Statuses(self._api, self._programs.sender)
+                undo.callback(self._statuses.close)
             await self._take_over()
             await self._sweep()
             self._gangs.listeners.append(self._gang_changed)
@@ -165,6 +173,8 @@ class KubernetesPlatform:
         """Delete every pod of this handler, and its gangs, but what was left for the next one."""
         self._kept = {pod for pod in self._objects if pod.job in self._left}
         await self._programs.close()
+        if self._statuses is not None:
+            self._statuses.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -21,6 +21,7 @@ from coach.platforms.kubernetes.leases import WAITING_SECONDS, Leases
 from coach.platforms.kubernetes.program_pods import Cluster, PodRun, WorkerPod
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import CORE, ApiError, Object, until_answered
+from coach.platforms.program_metrics.status import Sender
 
 #: Seconds before the end of what is paid by which all containers have ended: deleting a pod takes its time.
 MARGIN = 2.0
@@ -43,6 +44,11 @@ class Programs:
 
     def __contains__(self, job: str) -> bool:
         return job in self._leases
+
+    def sender(self, identity: str) -> Sender | None:
+        """The program of the pod with this identity."""
+        found = (run.sender(identity) for run in list(self._runs.values()))
+        return next((one for one in found if one is not None), None)
 
     def followed(self, job: str) -> bool:
         """Whether the job's program is being followed: what happens to its pods is an epoch's end."""

@@ -29,6 +29,8 @@ class Settings:
     scheduler: str = "coach"
     volume_claim: str = ""
     handler: str = "coach"
+    #: Where programs send their metrics; empty: they cannot.
+    status_url: str = ""
 
     @classmethod
     def read(cls, handler: str, environment: Mapping[str, str] = os.environ) -> Self:

@@ -6,6 +6,7 @@ The test binds pods, reports their status and answers with their logs, as a kube
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -23,10 +25,11 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder, GangSize, PodError
+from coach.platforms.kubernetes import manifests, pod_logs, program_pods
 from coach.platforms.kubernetes import platform as module
-from coach.platforms.kubernetes import pod_logs
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.pod_logs import nanoseconds
+from coach.platforms.kubernetes.program_status import AUDIENCE, Statuses
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Api
 from tests.docs.pages import ROOT
@@ -38,6 +41,7 @@ pytestmark = pytest.mark.processes
 
 LEASES = "/apis/batch/v1/namespaces/default/jobs"
 MAPS = "/api/v1/namespaces/default/configmaps"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 SERVICES = "/api/v1/namespaces/default/services"
 FIRST, SECOND = PodId("job", Role.WORKER, 0), PodId("job", Role.WORKER, 1)
 CONTROLLERS = "job-controller,ttl-after-finished-controller,garbage-collector-controller"
@@ -192,7 +196,7 @@ def opened(
     monkeypatch.setattr(pod_logs, "RETRY_SECONDS", 0.05)
 
     async def open_(
-        node: Node1 | None = None, wanted: Collection[PodId] = (), volume: str = ""
+        node: Node1 | None = None, wanted: Collection[PodId] = (), volume: str = "", account: str = ""
     ) -> tuple[KubernetesPlatform, Node1, Handler]:
         node = node or Node1(server)
         await node.node("n1")
@@ -202,7 +206,7 @@ def opened(
             return served_by.text(api, path, **query)
 
         monkeypatch.setattr(Api, "text", text)
-        settings = Settings("coach-functions:9", handler="h", volume_claim=volume)
+        settings = Settings("coach-functions:9", handler="h", volume_claim=volume, service_account=account)
         platform, heard = (
             KubernetesPlatform(Api.connect, settings, lambda _: tmp_path, time.time),
             Handler(wanted),
@@ -325,7 +329,9 @@ def test_files_that_were_sent_along_are_in_the_folder_that_the_command_runs_in(
             await finish(platform, FIRST)
             one = Allocation(1, 0)
             platform, _, _ = await opened(node)
-            with pytest.raises(PodError, match="no ConfigMap other; coach --context NAME submit FILE makes it"):
+            with pytest.raises(
+                PodError, match="no ConfigMap other; coach --context NAME submit FILE makes it"
+            ):
                 await platform.gang(GangSize("job", one, one, 0), training_job({"code": "other"}))
             await platform.forget("job")
             await platform.close()
@@ -603,6 +609,81 @@ def test_a_program_that_reports_nothing_for_its_stall_timeout_is_ended_and_its_p
     runs(body, server)
 
 
+def sends(port: int, token: str, what: Any) -> int:
+    """What a program's POST is answered with."""
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.post(f"http://127.0.0.1:{port}/status", json=what, headers=headers, timeout=20).status_code
+
+
+def test_a_program_reports_with_its_pods_own_token_for_itself_alone(opened: Any, server: ApiServer) -> None:
+    async def token(pod: PodId, uid: str, audience: str = AUDIENCE) -> str:
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod.name, "uid": uid}
+        asked = {"spec": {"audiences": [audience], "expirationSeconds": 600, "boundObjectRef": bound}}
+        found = await asyncio.to_thread(server.admin.create, f"{ACCOUNTS}/programs/token", asked)
+        return str(found["status"]["token"])
+
+    async def body() -> None:
+        server.admin.create(ACCOUNTS, {"metadata": {"name": "programs"}})
+        platform, node, _ = await opened(volume="coach-volume", account="programs")
+        job = training_job({"resumes": True}, workers={"min": 2})
+        pods = await deploy(platform, node, job, FIRST, SECOND)
+        statuses = Statuses(platform._api, platform._programs.sender, port=0)
+        try:
+            waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+            await asyncio.sleep(0.1)
+
+            async def send(shown: str, what: Any) -> int:
+                return await asyncio.to_thread(sends, statuses.port, shown, what)
+
+            status = {"trainerStatus": {"metrics": [{"name": "loss", "value": "0.5"}]}}
+            assert await send("nobody's", status) == 401
+            assert await send(await token(FIRST, pods[FIRST], "another.dev"), status) == 401
+            first, second = await token(FIRST, pods[FIRST]), await token(SECOND, pods[SECOND])
+            assert await send(second, {"values": {"loss": 0.7}}) == 200
+            assert await send(first, {"values": {"loss": "x" * (64 << 10)}}) == 413
+            assert await send(first, status) == 200
+            assert (await waiting).loss == 0.5, "the first worker's counts"
+            answers = await asyncio.gather(*(send(first, status) for _ in range(40)))
+            assert {200, 429} == set(answers), "not more than ten a second"
+            releasing = asyncio.create_task(platform.release([FIRST, SECOND]))
+            await asyncio.gather(node.obey(FIRST), node.obey(SECOND))
+            await releasing
+            assert await send(first, status) == 401, "it has ended"
+        finally:
+            await asyncio.to_thread(statuses.close)
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_metrics_of_files_on_coachs_volume_are_read(
+    opened: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume")
+        own = tmp_path / "checkpoints/job"
+        own.mkdir(parents=True)
+        (own / "metrics.csv").write_text("epoch,loss\n1,0.1\n")
+        os.utime(own / "metrics.csv", (1, 1))
+        platform._programs._settings = replace(platform._settings, status_url="http://h/status")
+        platform._settings = platform._programs._settings
+        job = training_job({"metrics": {"loss": f"csv:{own}/metrics.csv"}, "resumes": True})
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(1)
+        with (own / "metrics.csv").open("a") as file:
+            file.write("2,0.9\n")
+        assert (await waiting).loss == 0.9, "what an earlier run wrote does not count"
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        await node.obey(FIRST)
+        await releasing
+        await finish(platform)
+
+    for where in (manifests, program_pods):
+        monkeypatch.setattr(where, "VOLUME", str(tmp_path))
+    runs(body, server)
+
+
 def test_an_extended_program_goes_on(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened()
@@ -715,7 +796,7 @@ def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServ
         (
             {"program": {"command": ["x"], "metrics": {"loss": "csv:metrics.csv"}}},
             "",
-            "program.metrics.loss: csv is on one machine only",
+            "only a handler in the cluster, with Coach's volume, reads files",
         ),
     ],
     ids=["no image", "Coach's volume", "no volume", "a file in the pod"],
