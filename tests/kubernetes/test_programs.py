@@ -14,6 +14,7 @@ import yaml
 
 from tests.kubernetes.cluster import ExistingCluster
 from tests.kubernetes.installed import Coach, job, only, ours
+from tests.kubernetes.test_cluster import wait_for
 from tests.kubernetes.test_laptop import coach_command
 
 #: Any image with a Python; this one is on every node.
@@ -292,6 +293,7 @@ def test_a_persons_own_folder_is_trained_to_its_target_by_workers_that_change_un
         text=True,
     ) as running:
         try:
+            wait_for("the job", lambda: "train" in cluster.kubectl("get", "trainingjobs"))
             coach.until("train", lambda status: status.get("workers", 0) > 1, "trained by more workers")
             coach.training("train", epochs=6)
             handler = ("-l", "app.kubernetes.io/component=handler")
@@ -386,5 +388,73 @@ def test_more_workers_than_others_leave_room_for_do_not_stop_a_program(
         )
         assert coach.ended("crowded")["state"] == "Succeeded"
         coach.paid("crowded")
+        events = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "events", "crowded")
+        assert " instead of " in events, f"fewer where more had no room:\n{events}"
     finally:
         cluster.kubectl("delete", "namespace", "others", "--wait=false")
+
+
+#: Writes its only checkpoint when it is to end, which takes it three seconds.
+YIELDS = """
+import os, pathlib, signal, sys, time
+checkpoint = pathlib.Path(os.environ["COACH_CHECKPOINTS"], "epoch")
+epoch = int(checkpoint.read_text()) if checkpoint.exists() else 0
+print("begins after", epoch, "epochs", flush=True)
+def leave(*_):
+    time.sleep(3)
+    if os.environ["RANK"] == "0":
+        checkpoint.write_text(str(epoch))
+    sys.exit(1)
+signal.signal(signal.SIGTERM, leave)
+while True:
+    time.sleep(0.5)
+    epoch += 1
+    print(f"epoch {epoch} eval_loss {1 / (1 + 0.5 * epoch):.6f}", flush=True)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_program_that_the_scheduler_preempts_writes_its_checkpoint_and_goes_on_afterwards(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    urgent = {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "Gang",
+        "metadata": {"name": "urgent"},
+        "spec": {"trialAndError": True, "roles": [{"name": "worker", "required": 1, "desired": 1}]},
+    }
+    labels = {"coach.dev/job": "urgent", "coach.dev/role": "worker", "coach.dev/index": "0"}
+    requests = {"cpu": "1100m", "memory": "64Mi"}
+    container = {
+        "name": "x",
+        "image": IMAGE,
+        "command": ["sleep", "10000"],
+        "resources": {"requests": requests},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "urgent-worker-0", "labels": labels},
+        "spec": {"schedulerName": "coach", "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    coach.upgrade("scheduler.args.preemption=fitgpp")
+    try:
+        large = {"worker": {"cpu": "1050m", "memory": "128Mi"}}  # one on each node
+        command = {"command": ["python3", "-c", YIELDS], "resumes": True}
+        target = {**NEVER, "value": 1 / 31}
+        spec = {"workers": {"min": len(cluster.node_names)}, "resources": large, "target": target}
+        coach.apply(program("yields", program=command, gracePeriod="20s", **spec))
+        coach.training("yields", epochs=3)
+        cluster.apply(urgent, pod)
+        cluster.kubectl("wait", "pod/urgent-worker-0", "--for=condition=Ready", "--timeout=90s")
+        coach.until("yields", lambda status: status.get("state") == "Waiting", "waiting for its room")
+        cluster.kubectl("delete", "gang/urgent", "pod/urgent-worker-0")
+        assert coach.ended("yields")["state"] == "Succeeded"
+        coach.paid("yields")
+        logs = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "logs", "yields")
+        begun = {int(line.split("after ")[1].split()[0]) for line in logs.splitlines() if "begins" in line}
+        assert max(begun) >= 3, f"it went on from the checkpoint that it wrote when it was preempted:\n{logs}"
+    finally:
+        cluster.kubectl("delete", "gang/urgent", "pod/urgent-worker-0", "--ignore-not-found")
+        coach.upgrade()
