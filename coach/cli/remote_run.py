@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 
 
-async def apply_program(api: Api, job: LoadedJob, folder: Path) -> Object:
+async def apply_program(api: Api, job: LoadedJob, folder: Path, *, err: bool = False) -> Object:
     """Apply a program's TrainingJob, and before it the files that it needs of `folder`. Raises UserError, ApiError."""
     import yaml
 
@@ -48,20 +48,20 @@ async def apply_program(api: Api, job: LoadedJob, folder: Path) -> Object:
             "binaryData": {keys[one]: base64.b64encode(content).decode() for one, content in files.items()},
         }
         await api.apply(path, body)
-        typer.echo(f"configmap {name}: {program_files.words(files)}", err=True)
-    applied = await apply(api, document)
+        typer.echo(f"configmap {name}: {program_files.words(files)}", err=err)
+    applied = await apply(api, document, err=err)
     if files:
         await api.merge(path, {"metadata": {"ownerReferences": owner(applied)}})
     return applied
 
 
-async def apply(api: Api, document: dict[str, Any]) -> Object:
-    """Apply a TrainingJob. Raises ApiError."""
+async def apply(api: Api, document: dict[str, Any], *, err: bool = False) -> Object:
+    """Apply a TrainingJob, and say so, on stderr if `err`. Raises ApiError."""
     from coach.platforms.kubernetes_api.client import COACH
 
     name = document["metadata"]["name"]
     applied = await api.apply(f"{COACH}/namespaces/{api.namespace}/trainingjobs/{name}", document)
-    typer.echo(f"trainingjob {name} applied to {api.namespace} at {api.server}", err=True)
+    typer.echo(f"trainingjob {name} applied to {api.namespace} at {api.server}", err=err)
     return applied
 
 
@@ -96,10 +96,10 @@ async def _run(options: dict[str, str], jobs: Sequence[LoadedJob], *, as_json: b
                     f"kubectl -n {api.namespace} delete trainingjob {job.spec.name}"
                 )
         for job in jobs:
-            await apply_program(api, job, job.path.parent)
+            await apply_program(api, job, job.path.parent, err=as_json)
         names = [job.spec.name for job in jobs]
-        typer.echo(f"Ctrl-C leaves {'them' if len(names) > 1 else 'it'} running there", err=True)
-        ends = await asyncio.gather(*(_follow(api, name) for name in names))
+        typer.echo(f"Ctrl-C leaves {'them' if len(names) > 1 else 'it'} running there", err=as_json)
+        ends = await asyncio.gather(*(_follow(api, name, err=as_json) for name in names))
     if as_json:
         typer.echo(
             json.dumps([{"name": name, **end} for name, end in zip(names, ends, strict=True)], indent=2)
@@ -108,7 +108,7 @@ async def _run(options: dict[str, str], jobs: Sequence[LoadedJob], *, as_json: b
     return next(code for code in EXIT_CODES_BY_WEIGHT if code in codes)
 
 
-async def _follow(api: Api, name: str) -> dict[str, Any]:
+async def _follow(api: Api, name: str, *, err: bool) -> dict[str, Any]:
     """The status of a job when it has ended; each that differs is a line."""
     from coach.platforms.kubernetes_api.client import COACH, until_answered
 
@@ -118,7 +118,7 @@ async def _follow(api: Api, name: str) -> dict[str, Any]:
         status: dict[str, Any] = found.get("status", {})
         if status and (line := _line(name, status)) != said:
             said = line
-            typer.echo(line, err=True)
+            typer.echo(line, err=err)
         if _ended(status) and status.get("observedGeneration") == found["metadata"]["generation"]:
             return status
         await asyncio.sleep(LOOK_SECONDS)
