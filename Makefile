@@ -22,12 +22,14 @@
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
+# make release     VERSION=0.2.0: version, changelog, schemas, journals, wheels, chart, images' digests, a commit and a tag;
+#                  WITHOUT="journals images chart" leaves parts out
 # make helm        .cache/bin/helm, for the tests of deploy/chart, built by Go from its module: 5 minutes the first time
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -216,6 +218,9 @@ fuzz: setup
 wheel: setup
 	@.venv/bin/python -m hatchling build -t wheel -d dist
 	@cd research && ../.venv/bin/python -m hatchling build -t wheel -d ../dist
+
+release: setup
+	@.venv/bin/python scripts/release.py $(VERSION) --without $(WITHOUT)
 
 check: lint types contracts check-go
 
