@@ -133,7 +133,7 @@ class EventFormatter:
     def _finished(self, job: Job, record: ev.EpochFinished) -> str | None:
         if (stopped := record.report.stop_seconds) > 0.0:
             whole = stopped + record.report.train_seconds
-            parts = f"{formatting.duration(stopped)} of it until the old processes had ended"
+            parts = f"{formatting.duration(stopped)} of it before the new ones ran"
             return f"changed workers: {formatting.duration(whole)} from SIGTERM to the first report, {parts}"
         names = Counter(record.report.processes)
         if not names:

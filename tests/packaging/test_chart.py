@@ -346,6 +346,7 @@ train: create events
 train: create get list patch delete jobs.batch
 train: create patch delete services
 : get list watch nodes
+: create tokenreviews.authentication.k8s.io
 """
 HANDLER_MAY_NOT = """
 train: get list watch create secrets

@@ -232,9 +232,12 @@ def _model_accepted(job: Job, event: ev.ModelAccepted) -> None:
 
 
 def _set_allocation(job: Job, action: act.SetAllocation) -> None:
-    """A probe that is replaced before it began lacked its gang or its money."""
-    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.desired is not None:
-        job.missed += (job.desired,)
+    """A probe that is replaced before it began lacked its gang or its money; a program with fewer workers, its room."""
+    if job.phase is Phase.DEPLOYING and job.desired is not None:
+        fewer = job.spec.program is not None and action.allocation < job.desired
+        if job.kind is EpochKind.PROBE or fewer:
+            job.missed += (job.desired,)
+            job.missed_at = action.at
     job.desired, job.kind, job.reasons = action.allocation, action.kind, action.why
     job.timer = ""
 

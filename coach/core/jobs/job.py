@@ -30,6 +30,9 @@ from coach.core.spec.training import Mode
 #: Seconds that a gang is paid for after its epoch's deadline, in which it is stopped, settled and released.
 LEASE_SECONDS = 0.5
 
+#: Seconds for which a program does not try again a number of workers that found no room; twice as long each time.
+NO_ROOM_SECONDS = 600.0
+
 #: Number of curves, each fitted after a full epoch, that must agree that a target is unreachable.
 KEPT_CURVES = 3
 #: A fit that gives a target less than this probability gives it no chance.
@@ -96,7 +99,10 @@ class Job:
     desired: Allocation | None = None
     kind: EpochKind = EpochKind.PROBE
     reasons: tuple[DecisionStep, ...] = ()
-    missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
+    missed: tuple[
+        Allocation, ...
+    ] = ()  #: probes decided that could not begin; numbers of workers that found no room
+    missed_at: float = 0.0  #: when the last of them was given up
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
 
     pods: dict[PodId, Held] = field(default_factory=dict)
@@ -183,8 +189,17 @@ class Job:
 
     @property
     def maximum(self) -> Allocation:
-        """Largest allocation the job file allows."""
-        return self.spec.limits.largest
+        """Largest allocation the job file allows; of a program, less than what found no room, for a while after that.
+
+        To try it again ends the program for nothing, so each time the while is twice as long.
+        """
+        most = self.spec.limits.largest
+        if self.spec.program is None or not self.missed or not self.epochs:
+            return most
+        again = self.missed_at + NO_ROOM_SECONDS * 2.0 ** min(len(self.missed) - 1, 10)
+        if self.epochs[-1].ended_at >= again:
+            return most
+        return Allocation(max(self.minimum.workers, self.missed[-1].workers - 1), most.servers)
 
     @property
     def money(self) -> Money | None:

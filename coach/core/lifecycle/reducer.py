@@ -245,8 +245,13 @@ class Reducer:
             self._start_deadline(job, event.at)
 
     def _pod_pending(self, job: Job | None, event: ev.PodPending, _: Any) -> None:
-        """What the first pods wait for, the job waits for. One that grows has not stopped."""
+        """What the first pods wait for, the job waits for. One that grows has not stopped.
+
+        A program's pods start together or not at all: where they find no room, fewer of them start.
+        """
         assert job is not None
+        if event.reason is Reason.WAITING_CAPACITY and self._start_smaller(job, event.at, event.message):
+            return
         if job.phase is Phase.DEPLOYING and job.billed_resources == NOTHING:
             self._set_status(job, event.at, event.reason, event.message)
 
@@ -593,6 +598,8 @@ class Reducer:
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
             self._start_degraded(job, at, ready, late)
+        elif self._unplaced(job) and self._start_smaller(job, at, late):
+            pass
         elif self._unplaced(job) and job.billed_resources == NOTHING:
             # Pods without a node have not started and cost nothing: they wait without a limit.
             if job.reason is Reason.STARTING_FUNCTIONS:
@@ -604,7 +611,16 @@ class Reducer:
 
     def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
         """Start a full epoch with `pods`, as the others do not start: a probe would measure another allocation."""
-        allocation = count_pods(pods)
+        self._degrade(job, at, count_pods(pods), why)
+
+    def _start_smaller(self, job: Job, at: float, why: str) -> bool:
+        """Start a program that finds no room with fewer workers; whether there are fewer."""
+        fewer = program_changes.smaller(job) if job.phase is Phase.DEPLOYING else None
+        if fewer is not None:
+            self._degrade(job, at, fewer, why)
+        return fewer is not None
+
+    def _degrade(self, job: Job, at: float, allocation: Allocation, why: str) -> None:
         step = DecisionStep(StepKind.DEGRADED, job.desired, allocation, why)
         self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, step)))
         self._resize(job, at)

@@ -392,7 +392,7 @@ class JobSpec(SpecModel):
         program, because = self.program, (("image",),)
         assert program is not None
         if self.image is None:
-            for key in ("secrets", "volumes"):
+            for key in ("secrets", "volumes", "code"):
                 if getattr(program, key):
                     right = (
                         "an image, for a cluster; on this machine a program has your environment and files"

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from coach.platforms.base import (
     Progress,
 )
 from coach.platforms.gang_client import GangClient
-from coach.platforms.kubernetes import manifests, program_manifests
+from coach.platforms.kubernetes import manifests, program_manifests, program_status
 from coach.platforms.kubernetes.node_prices import LOOK_SECONDS, NodePrices
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.program_pods import Cluster as Programs_of
@@ -99,6 +100,7 @@ class KubernetesPlatform:
         #: Pods that the cluster took away, with its words, until they are made again.
         self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
+        self._statuses: program_status.Statuses | None = None
         #: Pods with programs that an earlier handler left, and that go on.
         self._kept: set[PodId] = set()
         #: Jobs whose programs go on after this handler.
@@ -144,9 +146,17 @@ class KubernetesPlatform:
                 undo.push_async_callback(collection.close)
                 await collection.open()
             tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose)
+            if self._api.inside:
+                # Of a headless Service: its name is this handler's address, and the next one's.
+                where = f"{self._settings.handler}.{self._api.namespace}.svc:{program_status.PORT}"
+                self._settings = replace(self._settings, status_url=f"http://{where}/status")
             self._programs = Programs(tools, self._settings, self._folder)
+            if self._api.inside:
+                self._statuses = program_status.Statuses(self._api, self._programs.sender)
+                undo.callback(self._statuses.close)
             await self._take_over()
             await self._sweep()
+            self._gangs.listeners.append(self._gang_changed)
             self._logs = PodLogs(self._api, self._folder)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
             self._others.listeners.append(lambda _name, _found: self._others_changed())
@@ -169,6 +179,8 @@ class KubernetesPlatform:
         """Delete every pod of this handler, and its gangs, but what was left for the next one."""
         self._kept = {pod for pod in self._objects if pod.job in self._left}
         await self._programs.close()
+        if self._statuses is not None:
+            self._statuses.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -187,7 +199,12 @@ class KubernetesPlatform:
         """Write the job's Gang, and what its pods share, before they are made."""
         if why := self._refusal(spec):
             raise PodError(Reason.POD_REFUSED, why)
+        if spec.spec.program is not None:
+            # Each pod of a program knows how many there are, and runs as soon as it can: all of them start, or none.
+            size = replace(size, required=size.desired)
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
+        if spec.spec.program is not None:
+            gang["spec"]["gracePeriodSeconds"] = program_manifests.grace_seconds(spec.spec.grace_period)
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
@@ -280,6 +297,11 @@ class KubernetesPlatform:
             await asyncio.sleep(DRAIN_SECONDS)
         if not client.stopping:
             await self._api.merge(path, {"spec": {"betweenEpochs": False}})
+
+    def _gang_changed(self, job: str, found: Object | None) -> None:
+        """A program has no end of an epoch to wait for: it writes its checkpoint when it is to end."""
+        if found is not None and (draining := found.get("status", {}).get("draining")):
+            self._programs.drain(job, draining["by"])
 
     def _draining(self, job: str) -> bool:
         return "draining" in self._gangs.objects.get(job, {}).get("status", {})

@@ -30,6 +30,8 @@ class Settings:
     volume_claim: str = ""
     handler: str = "coach"
     opencost: str = ""  #: the URL of OpenCost's API
+    #: Where programs send their metrics; empty: they cannot.
+    status_url: str = ""
 
     @classmethod
     def read(cls, handler: str, environment: Mapping[str, str] = os.environ) -> Self:
