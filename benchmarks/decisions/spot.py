@@ -1,7 +1,7 @@
 """Spot machines under a deadline and a budget: Coach's elastic rule, Uniform Progress, and greedy, on published traces.
 
     git clone the repository skypilot-org/spot-traces to a folder outside this one, then
-    python -m benchmarks.decisions.spot FOLDER/availability/1-node/aws-02-15-2023 [--write results/decisions/spot.md]
+    python -m benchmarks.decisions.spot FOLDER/availability/1-node/aws-02-15-2023 [--write results/spot.md]
 
 48 h of work of one worker, from a start every 24 h of each trace. Spot costs 0.33 of on-demand, a change 0.1 h: the
 setting of "Can't Be Late" (NSDI 2024, section 6). Costs are in shares of 48 h of one on-demand worker.

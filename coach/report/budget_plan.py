@@ -108,7 +108,7 @@ def budget_plan(
         epochs, seconds, at = _most(spec.spec, choices, budget)
         expected = low = high = gain = None
         ready = fastest_for(planned, budget) if spec.spec.target is not None else None
-        when: tuple[float | None, ...] = (None, None, None)
+        when: tuple[float | None, float | None, float | None] = (None, None, None)
         if ready is not None:
             when = ready.job_seconds, ready.job_seconds_low, ready.job_seconds_high
         with_ = str(Allocation(ready.workers, ready.servers)) if ready is not None else ""

@@ -21,7 +21,7 @@ from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.errors import UserError
 from coach.core.gang.kube_scheduler import parse_placement
 from coach.core.jobs.actions import Action
-from coach.core.jobs.events import Event
+from coach.core.jobs.events import AccountSet, Event
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import Plan, totals
@@ -57,6 +57,8 @@ class Question:
     function_lost: float = math.inf
     node_lost: float = math.inf
     pause_seconds: float = 5.0
+    #: Budgets over jobs, those that others are in first; at trace fidelity they count for nothing.
+    accounts: tuple[AccountSet, ...] = ()
 
 
 class Fidelity(StrEnum):
@@ -153,6 +155,8 @@ def _driver(
     faults = Faults.of(seed, question.node_lost, question.function_lost)
     default = None if placement == OWN else parse_placement(placement)
     driver = Driver(question.nodes, policy, seed=seed, faults=faults, default=default, begin=begin, **heard)
+    for account in question.accounts:
+        driver.send(account.at_time(begin))
     for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True):
         driver.submit_at(begin + at, job.name, _with_policy(job, policy).to_json(), dynamics)
     return driver

@@ -11,6 +11,7 @@ has no published source; Uniform Progress (`coach_research`) is what it is compa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -91,20 +92,21 @@ def elastic(now: Situation, terms: Terms) -> Holding:
     job waits. When that would lose the deadline it takes the fewest on-demand workers that keep it. Where no choice
     keeps both, money wins: nothing is taken that it does not cover for a step.
     """
-    spot = _on_spot(now, terms) if now.available else ()
-    for choice in (*spot, Holding()):
+    for choice in itertools.chain(_on_spot(now, terms), [Holding()]):
         if _pays(now, terms, choice) and _still_ends(now, terms, choice):
             return choice
     for choice in _on_demand(now, terms):
         if _ends(now.hours, now.work, now.money, terms, choice):
             return choice
-    return next((choice for choice in spot if _pays(now, terms, choice)), Holding())
+    return next((choice for choice in _on_spot(now, terms) if _pays(now, terms, choice)), Holding())
 
 
-def _on_spot(now: Situation, terms: Terms) -> tuple[Holding, ...]:
-    """As many as are wanted, then as many as are allowed, and fewer."""
-    numbers = (_spot_workers(now, terms), *range(len(terms.speeds), 0, -1))
-    return tuple(now.holding.changed(Kind.SPOT, workers, terms.change) for workers in numbers)
+def _on_spot(now: Situation, terms: Terms) -> Iterator[Holding]:
+    """As many as are wanted, then as many as are allowed, and fewer; none while spot is not there."""
+    if now.available:
+        yield now.holding.changed(Kind.SPOT, _spot_workers(now, terms), terms.change)
+        for workers in range(len(terms.speeds), 0, -1):
+            yield now.holding.changed(Kind.SPOT, workers, terms.change)
 
 
 def _spot_workers(now: Situation, terms: Terms) -> int:

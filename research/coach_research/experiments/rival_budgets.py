@@ -142,8 +142,8 @@ def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> s
         over, overshoot, _, unused, later, both = (results[f"{row}: {name}"].sum() for name in SUMS)
         worst = results[f"{row}: {WORST}"].max()
         lines.append(
-            f"| {row} | {over:.0f} of {jobs} | {overshoot / jobs:.1%} | {worst:.0%} | {reached} | {within} | "
-            f"{within / best:.1%} | {unused / jobs:.0%} | {later / max(both, 1):.2f} |"
+            f"| {row} | {over:.0f} of {jobs} | {100 * overshoot / jobs:.1f} % | {100 * worst:.0f} % | {reached} | "
+            f"{within} | {100 * within / best:.1f} % | {100 * unused / jobs:.0f} % | {later / max(both, 1):.2f} |"
         )
     bands = " | ".join(f"{low:g} to {high:g}" for low, high in BANDS)
     lines += [
