@@ -284,7 +284,10 @@ def test_a_budget_that_an_earlier_job_shows_to_be_too_small_is_said_or_refused(h
         assert first["state"] == "Succeeded"
         little = {"amount": round(first["spent"] / 10, 9), "currency": "USD"}
         (taken,) = (await api.submit("second", budget=little, **terms))["jobs"]
-        assert taken["note"].startswith("second: ") and "reach the target with a chance of at most" in taken["note"]
+        assert (
+            taken["note"].startswith("second: ")
+            and "reach the target with a chance of at most" in taken["note"]
+        )
         assert (await api.ended("second"))["reason"] == "BudgetSpent"
         await api.submit("third", budget={**little, "mustSuffice": True}, **terms)
         refused = await api.ended("third")

@@ -19,12 +19,12 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle.forecast import PRIOR_EPOCHS
 from coach.core.money import to_amount
-from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.outcome import Ended
 from coach.simulation.reducer_simulation import Driver
 from coach_research.budgets import FixedRun, Outcome, after_the_fact, hourly_cap, oracle, time_limit
 from coach_research.experiments.coach_budget import Case, cases
+from coach_research.workload import FloatArray
 
 DRAWN, KNOWN = "drawn choice", "speeds known"
 #: A user who types a time limit takes so many times the expected time.

@@ -6,7 +6,7 @@ worker; the budget has no part in it.
 
 from __future__ import annotations
 
-from coach.core.policies.spot import Holding, Kind, Situation, Terms
+from coach_research.policies.spot import Holding, Kind, Situation, Terms
 
 
 def uniform_progress(now: Situation, terms: Terms) -> Holding:
