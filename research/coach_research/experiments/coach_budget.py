@@ -23,6 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
+from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs.reasons import State
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
@@ -66,13 +67,15 @@ class Case:
         seed: int,
         known_epochs: float | None = None,
         driver: type[Driver] = Driver,
+        known_points: tuple[KnownSpeed, ...] = (),
         **changes: Any,
     ) -> Ended:
         """One run of the job, from submission to end."""
         document = job_file("job", most, **changes)
         document["spec"]["target"] = self.target
         run = driver(NODES, CoachPolicy(), seed=seed)
-        run.submit_at(0.0, "job", document, self.dynamics, known_epochs=known_epochs)
+        known = {"known_epochs": known_epochs, "known_points": known_points}
+        run.submit_at(0.0, "job", document, self.dynamics, **known)
         run.run()
         return run.ended["job"]
 
