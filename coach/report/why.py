@@ -10,6 +10,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes
 from coach.core.lifecycle.cluster_state import queue_key
+from coach.core.lifecycle.enough_money import enough
 from coach.core.money import to_amount
 from coach.report import formatting
 from coach.report.choices import considered
@@ -49,6 +50,8 @@ def why(
     lines += _changes(job)
     lines += _known(job, now)
     lines.append(_money(job))
+    if (found := enough(job)) is not None:
+        lines.append(f"Budget: {found.words}")
     return lines
 
 

@@ -18,6 +18,7 @@ from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_secon
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, conservative_value
 from coach.core.jobs.epoch import EpochKind, JobForecast
+from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import LEASE_SECONDS, Job
 from coach.core.lifecycle import spending
 from coach.core.money import Money, PriceBook, to_amount, to_money
@@ -180,6 +181,15 @@ def remaining_epochs(job: Job) -> Interval:
         return Interval(min(limit, needed), min(limit, guess), min(limit, spread * guess))
     values = (min(limit, max(needed, x - job.epochs_trained)) for x in (last.low, last.expected, last.high))
     return Interval(*values)
+
+
+def epochs_of_new(job: Job) -> Interval:
+    """Epochs that a new job needs; those of earlier jobs may be fewer by the factor by which they may be more."""
+    epochs = remaining_epochs(job)
+    if job.known_epochs is None or job.spec.target is None:
+        return epochs
+    low = min(epochs.expected, max(epochs.low, job.known_epochs / KNOWN_SPREAD))
+    return Interval(low, epochs.expected, epochs.high)
 
 
 def predicted_seconds(
@@ -362,15 +372,20 @@ def spending_plan(job: Job) -> spending.Spending | None:
     dearest = points[int(costs.argmax())]
     reserve = over * float(costs[fallback]) + _change_cost(job, dearest, points[fallback])
     return spending.plan(
-        to_amount(job.money), seconds, costs, _remaining(job), reserve, job.spec.budget.chance
+        to_amount(job.money),
+        seconds,
+        costs,
+        chances_to_remain(job, job.curve),
+        reserve,
+        job.spec.budget.chance,
     )
 
 
-def _remaining(job: Job) -> FloatArray:
-    """The probability that 1, 2, ... epochs or more remain of a job with a target."""
+def chances_to_remain(job: Job, curve: FittedCurve | None) -> FloatArray:
+    """The probability that 1, 2, ... HORIZON epochs or more remain of a job with a target, by one fit of its curve."""
     endings = None
-    if job.curve is not None and job.spec.target is not None and job.full_epoch_count >= CURVE_EPOCHS:
-        endings = job.curve.endings(job.spec.target)
+    if curve is not None and job.spec.target is not None and job.full_epoch_count >= CURVE_EPOCHS:
+        endings = curve.endings(job.spec.target)
     if endings is None:
         remain = spending.at_least(remaining_epochs(job))
     else:

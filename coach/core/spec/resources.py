@@ -88,6 +88,12 @@ class Budget(SpecModel):
         "is kept for epochs that may remain.",
         examples=[0.05],
     )
+    must_suffice: StrictBool = Field(
+        default=False,
+        description="With an amount, of a job with a target: whether the job is refused, or ended, where earlier runs "
+        "or its own start show with 95 % that the amount cannot reach the target (`BudgetTooSmall`). Without it that "
+        "is a warning.",
+    )
 
     @model_validator(mode="after")
     def _is_an_amount_or_unlimited(self) -> Budget:
@@ -99,6 +105,10 @@ class Budget(SpecModel):
         if self.unlimited and self.chance_of_running_out is not None:
             problem = "has no meaning for an unlimited budget"
             raise conflicts(CrossFieldError(("chanceOfRunningOut",), problem, either, (("unlimited",),)))
+        if self.must_suffice and self.amount is None:
+            raise conflicts(
+                CrossFieldError(("mustSuffice",), "there is no amount", "an amount, or without it")
+            )
         if not self.unlimited and not bound:
             raise conflicts(CrossFieldError((), "no amount", either))
         if len(given) == 1:
