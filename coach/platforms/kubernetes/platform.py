@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from coach.core.cluster import NOTHING, Pod, PodId, Resources, Role, Taken
+from coach.core.cluster import NOTHING, Instance, Pod, PodId, Resources, Role, Taken
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
@@ -35,6 +35,7 @@ from coach.platforms.base import (
 )
 from coach.platforms.gang_client import GangClient
 from coach.platforms.kubernetes import manifests, program_manifests, program_status
+from coach.platforms.kubernetes.node_prices import LOOK_SECONDS, NodePrices
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.program_pods import Cluster as Programs_of
 from coach.platforms.kubernetes.programs import Programs
@@ -86,8 +87,10 @@ class KubernetesPlatform:
         settings: Settings,
         logs: Callable[[str], Path],
         now: Callable[[], float],
+        offer_price: Callable[[str], Instance] | None = None,
     ) -> None:
         self._folder = logs
+        self._offer_price = offer_price
         self._connect = connect
         self.sees_checkpoints = False
         self._settings = settings
@@ -125,6 +128,7 @@ class KubernetesPlatform:
             if self.sees_checkpoints:
                 for folder in (manifests.CHECKPOINTS, manifests.DATA):
                     Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
+            self._prices = NodePrices(self._offer_price, self._settings.opencost)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
@@ -164,9 +168,11 @@ class KubernetesPlatform:
             undo.push_async_callback(self._http.aclose)
             if self._api.inside:
                 await warm_up.prepare(self._http)
+            await self._prices.look()
             self._cluster = self._nodes_now()
             undo.pop_all()
         self._keep(self._keep_alive())
+        self._keep(self._follow_prices())
         return self._cluster
 
     async def close(self) -> None:
@@ -369,7 +375,9 @@ class KubernetesPlatform:
 
     def _nodes_changed(self) -> None:
         cluster = self._nodes_now()
-        if cluster != self._cluster:
+        # Two nodes are the same whatever they cost.
+        costs = [[node.price for node in one.nodes] for one in (cluster, self._cluster)]
+        if cluster != self._cluster or costs[0] != costs[1]:
             self._cluster = cluster
             self._events.nodes_changed(cluster)
         gone = {name for name, found in self._nodes.objects.items() if nodes.lost(found)}
@@ -385,7 +393,7 @@ class KubernetesPlatform:
     def _nodes_now(self) -> Cluster:
         found = sorted(self._nodes.objects.items())
         return Cluster(
-            tuple(nodes.read(node) for _, node in found),
+            tuple(self._prices.of(node) for _, node in found),
             tuple(name for name, node in found if nodes.unavailable(node)),
             self._taken(),
         )
@@ -450,6 +458,13 @@ class KubernetesPlatform:
             functions = [pod for pod in self._ready if pod.job not in self._programs]
             asked = [found for pod in functions if (found := self._object(pod))]
             await asyncio.gather(*(self._greet(pods.address(found)) for found in asked))
+
+    async def _follow_prices(self) -> None:
+        """Report nodes whose prices have changed."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._prices.look()
+            self._nodes_changed()
 
     async def _greet(self, address: str) -> None:
         with contextlib.suppress(httpx.HTTPError):

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -76,12 +77,19 @@ class Collector:
                 self._report(found)
 
     def _take_lines(self, lines: Iterator[str]) -> None:
-        for line in lines:
-            self._log(line)
-            self.last.append(line[:LAST_CHARACTERS])
-            with self._lock:
+        """Lines that came at once; reports that follow each other in them are one: Coach counts the last of them."""
+        report: ProgramReport | None = None
+        with self._lock:
+            for line in lines:
+                self._log(line)
+                self.last.append(line[:LAST_CHARACTERS])
                 if (found := self._reader.line(line)) is not None:
-                    self._report(found)
+                    if report is not None and not report.before(found):
+                        self._report(report)
+                        report = None
+                    report = found if report is None else replace(found, values={**report.values, **found.values})
+            if report is not None:
+                self._report(report)
 
     def _follow_files(self) -> None:
         """Look at the files again and again, and once more when the program has ended."""
