@@ -194,13 +194,8 @@ def run(program: Program, python: str | None = None) -> dict[str, Any]:
         "option": program.metric,
         "target": program.target,
     }
-    if (
-        found is None
-        or subprocess.run(
-            [found, "-c", f"import {program.needs}"], capture_output=True, check=False
-        ).returncode
-    ):
-        why = "no --python given" if found is None else f"no {program.needs} in {found}"
+    if found is None or not _has(found, program.needs):
+        why = "no --python" if found is None else f"no {program.needs} in it"
         return row | {"came out": f"not run: {why}"}
     job, seconds = trained(program, found)
     budget = job.ledger.budget
@@ -218,6 +213,11 @@ def run(program: Program, python: str | None = None) -> dict[str, Any]:
         "budget": f"{to_amount(budget):.6f}" if budget is not None else "",
         "seconds": f"{seconds:.1f}",
     }
+
+
+def _has(python: str, package: str) -> bool:
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
+    return subprocess.run([python, "-c", code], check=False).returncode == 0
 
 
 def trained(program: Program, python: str) -> tuple[Job, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coach.core.cluster import Node
+    from coach.core.jobs.events import AccountSet
+    from coach.core.spec.job import TrainingJob
     from coach.simulation.metrics import Result
     from coach.studies.simulation_inputs import SimulatedJobs
     from coach.studies.study import Fidelity, Question
@@ -185,13 +188,16 @@ def command(  # noqa: PLR0917 - they are options
     if home is not None:
         _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
-    budgets, accounts, of_trace = 0, set[str](), dict[str, Any]()
+    budgets, of_trace = 0, dict[str, Any]()
     if trace:
-        from coach.simulation.traces.replay import replay
+        from coach.plugins import extension
+        from coach.studies.study import TRACE
 
         of_trace = _look_at(trace, screen)
         tasks: list[Task] = [
-            (replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each
+            (extension(*TRACE).replay, (trace, cluster, name, number, faults))
+            for name, _ in pairs
+            for number in each
         ]
     else:
         past = (
@@ -208,17 +214,13 @@ def command(  # noqa: PLR0917 - they are options
             cluster,
             node_lost=faults[0],
             function_lost=faults[1],
+            accounts=_accounts(past.jobs, at, screen),
         )
         tasks = [(answer, (question, name, number, kind, at)) for name, kind in pairs for number in each]
         budgets = sum(job.spec.budget_money is not None for job in past.jobs)
-        accounts = {job.spec.budget.account for job in past.jobs if job.spec.budget.account}
         if home is not None:
             screen.print(_record(question, pairs[0], seed, home), soft_wrap=True)
     screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
-    for account in sorted(accounts):
-        screen.print(
-            f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True
-        )
     with progress_bar(len(tasks)) as show:
         results, interrupted = gather(tasks, processes=processes or None, progress=show)
     by_label: dict[str, list[Result]] = {}
@@ -234,6 +236,31 @@ def command(  # noqa: PLR0917 - they are options
         raise KeyboardInterrupt
 
 
+def _accounts(jobs: Sequence[TrainingJob], fidelity: Fidelity, screen: Console) -> tuple[AccountSet, ...]:
+    """The accounts of jobs as they are set, where this fidelity has money; what is taken of each is said."""
+    from coach.core.money import to_amount
+    from coach.core.periods import EVER
+    from coach.handler.accounts import to_simulate
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.studies.study import Fidelity
+
+    named = {job.spec.budget.account for job in jobs if job.spec.budget.account}
+    settings = []
+    if named and fidelity is Fidelity.SYSTEM:
+        settings = to_simulate(StateDirectory.default(), sorted(named))
+    for one in settings:
+        per = "" if one.period == EVER else f" in any {one.period}"
+        amount = f"{to_amount(one.amount):g} {one.currency}{per}"
+        screen.print(
+            f"the account {one.account} has {amount}, and nothing is spent at the start", soft_wrap=True
+        )
+    for account in sorted(named - {one.account for one in settings}):
+        screen.print(
+            f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True
+        )
+    return tuple(settings)
+
+
 def _figure_file(asked: str | None) -> Path | None:
     """Where a figure is asked for; None: nowhere. Raises UserError for a name that is none of a figure."""
     if asked in {None, "none"}:
@@ -247,13 +274,14 @@ def _figure_file(asked: str | None) -> Path | None:
 
 def _look_at(trace: str, screen: Console) -> dict[str, Any]:
     """Say what is in the trace; the same for json. Raises UserError."""
-    from coach.report.traces import document, summary
-    from coach.simulation.traces.replay import read_trace
+    from coach.plugins import extension
+    from coach.studies.study import TRACE
 
-    read = read_trace(trace)
-    for line in summary(read):
+    lines, document = extension(*TRACE).look(trace)
+    for line in lines:
         screen.print(line, soft_wrap=True)
-    return document(read)
+    found: dict[str, Any] = document
+    return found
 
 
 def _of_files(
@@ -332,6 +360,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
 
     from coach.core.cluster import Node, Resources
     from coach.core.errors import UserError
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
 
     found = re.fullmatch(
@@ -342,7 +371,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
             raise UserError(
                 f"--nodes {text}: use COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file"
             )
-        return parse_nodes(text)
+        return parse_nodes(text, instance_of)
     count, cores = int(found[1]), float(found[2])
     if not (count <= 10_000 and cores > 0):
         raise UserError(f"--nodes {text}: 1 to 10000 nodes with more than no core each, such as 10x32")
@@ -355,7 +384,7 @@ def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format, 
 
     `more`: what json says of the trace; csv has its numbers.
     """
-    from coach.report.traces import never_fit, never_fit_lines
+    from coach.report.never_fit import never_fit, never_fit_lines
     from coach.simulation.metrics import FINISHED
 
     rows = [

@@ -30,4 +30,4 @@ def test_a_program_that_prints_as_its_authors_do_is_stopped_at_its_target(progra
 
 def test_a_library_that_is_missing_is_said_and_nothing_is_run() -> None:
     flax = next(program for program in PROGRAMS if program.needs == "flax")
-    assert run(flax)["came out"] == "not run: no --python given"
+    assert run(flax)["came out"] == "not run: no --python"
