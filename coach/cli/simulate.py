@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -30,8 +33,9 @@ Files = Annotated[
 Nodes = Annotated[
     str,
     typer.Option(
-        metavar="COUNTxCORES[xGIB[xGPUS]]|FILE",
-        help="Nodes such as 10x32 or 84x32x256x8 (default: 4 GiB a core, no GPU), or a cluster file.",
+        metavar="COUNTxCORES[xGIB[xGPUS]]|FILE|trace[+N]",
+        help="Nodes such as 10x32 or 84x32x256x8 (default: 4 GiB a core, no GPU), or a cluster file. With --trace also "
+        "several, comma-separated, to compare; trace: the nodes that the file has, trace+4: four more of its largest kind.",
     ),
 ]
 Policies = Annotated[
@@ -73,7 +77,8 @@ Trace = Annotated[
     str,
     typer.Option(
         metavar="[KIND:]FILE",
-        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, swf:, thesis:. FILE.swf needs no KIND.",
+        help="A queue's history instead of job files: sacct: (what sacct -P prints), kubernetes: and kueue: (kubectl get "
+        "-o yaml), our CSV, philly:, helios:, pai:, swf:, thesis:. FILE.swf needs no KIND.",
     ),
 ]
 JournalFile = Annotated[
@@ -115,6 +120,10 @@ Figure = Annotated[
         help="Draw a figure into this file (png, svg, pdf). Without it, or with the word none, none is drawn.",
     ),
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Also write the answer as one HTML page that needs nothing else."),
+]
 HomeFolder = Annotated[
     Path | None,
     typer.Option(
@@ -143,6 +152,7 @@ def command(  # noqa: PLR0917 - they are options
     node_lost: NodeLost = 0.0,
     processes: Processes = 0,
     figure: Figure = None,
+    report: Report = None,
     home: HomeFolder = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -159,6 +169,7 @@ def command(  # noqa: PLR0917 - they are options
       coach simulate jobs/*.yaml --nodes 3x8 --placement gang,default
       coach simulate jobs/*.yaml --nodes 9x32 --policy coach,kod2 --fidelity trace
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
+      coach simulate --trace kubernetes:cluster.yaml --nodes trace,trace+4 --policy backfill --report answer.html
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
       coach simulate jobs/*.yaml --home what-if && COACH_HOME=what-if coach ui
     """
@@ -176,7 +187,6 @@ def command(  # noqa: PLR0917 - they are options
         )
     if not placements:
         raise UserError("--placement needs a name: gang, default, thesis, or several with commas between")
-    cluster = parse_cluster(nodes)
     faults = node_lost or math.inf, function_lost or math.inf
     each = range(seed, seed + seeds)
     screen = console(stderr=True)
@@ -185,15 +195,25 @@ def command(  # noqa: PLR0917 - they are options
     if home is not None:
         _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
-    budgets, accounts, of_trace = 0, set[str](), dict[str, Any]()
+    budgets, accounts, of_trace, notes = 0, set[str](), dict[str, Any](), list[str]()
     if trace:
-        from coach.simulation.traces.replay import replay
+        from coach.report.traces import document, summary
+        from coach.simulation.traces.replay import read_trace, replay
 
-        of_trace = _look_at(trace, screen)
+        read = read_trace(trace)
+        clusters = {text: _of_trace(text, read.nodes) for text in _names(nodes)}
+        of_trace, notes = document(read), summary(read)
+        for line in notes:
+            screen.print(line, soft_wrap=True)
         tasks: list[Task] = [
-            (replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each
+            (replay, (trace, cluster, name, number, faults, f"{name}, {text}" if len(clusters) > 1 else ""))
+            for text, cluster in clusters.items()
+            for name, _ in pairs
+            for number in each
         ]
     else:
+        cluster = parse_cluster(nodes)
+        clusters = {nodes: cluster}
         past = (
             recorded(journal)
             if journal is not None
@@ -214,7 +234,8 @@ def command(  # noqa: PLR0917 - they are options
         accounts = {job.spec.budget.account for job in past.jobs if job.spec.budget.account}
         if home is not None:
             screen.print(_record(question, pairs[0], seed, home), soft_wrap=True)
-    screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
+    notes.append(f"fidelity {at}: {_assumed(at, budgets)}")
+    screen.print(notes[-1], soft_wrap=True)
     for account in sorted(accounts):
         screen.print(
             f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True
@@ -230,8 +251,27 @@ def command(  # noqa: PLR0917 - they are options
         from coach.report.figures.simulation import plot_simulated
 
         screen.print(f"figure: {plot_simulated(by_label, drawn)}", soft_wrap=True)
+    if report is not None and by_label:
+        from coach.report.simulation_page import write_page
+
+        rows = dict(zip(by_label, _rows(by_label), strict=True))
+        page = write_page(report, rows, by_label, clusters, notes, f"coach {shlex.join(sys.argv[1:])}")
+        screen.print(f"report: {page}", soft_wrap=True)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _of_trace(text: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The simulated nodes where a trace may have some: `trace`, `trace+4`. Raises UserError."""
+    from coach.core.errors import UserError
+
+    found = re.fullmatch(r"trace(?:\+([1-9][0-9]{0,3}))?", text)
+    if not found:
+        return parse_cluster(text)
+    if not nodes:
+        raise UserError(f"--nodes {text}: the trace has no nodes; say how many, such as 10x32x128x4")
+    more, largest = int(found[1] or 0), max(nodes, key=lambda node: (node.capacity.gpu, node.capacity.cpu))
+    return (*nodes, *(replace(largest, name=f"more-{number}") for number in range(more)))
 
 
 def _figure_file(asked: str | None) -> Path | None:
@@ -243,17 +283,6 @@ def _figure_file(asked: str | None) -> Path | None:
     file = Path(str(asked))
     kind_of(file)
     return file
-
-
-def _look_at(trace: str, screen: Console) -> dict[str, Any]:
-    """Say what is in the trace; the same for json. Raises UserError."""
-    from coach.report.traces import document, summary
-    from coach.simulation.traces.replay import read_trace
-
-    read = read_trace(trace)
-    for line in summary(read):
-        screen.print(line, soft_wrap=True)
-    return document(read)
 
 
 def _of_files(
@@ -328,8 +357,6 @@ def _assumed(fidelity: Fidelity, budgets: int) -> str:
 
 def parse_cluster(text: str) -> tuple[Node, ...]:
     """The simulated nodes. Raises UserError."""
-    import re
-
     from coach.core.cluster import Node, Resources
     from coach.core.errors import UserError
     from coach.platforms.local.cluster import parse_nodes

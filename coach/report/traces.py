@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from coach.report.formatting import number
 from coach.simulation.metrics import Result
 from coach.simulation.traces.draft import NAMED, Note, Trace, in_short, shown
 
@@ -14,6 +16,7 @@ def summary(trace: Trace) -> list[str]:
     counts = f"{len(trace.works)} simulated, {len(trace.left_out)} left out"
     return [
         f"trace: {_jobs(trace.read)} read, {counts}",
+        *([] if math.isnan(trace.waited) else [f"in reality: a job waited {number(trace.waited, 4)} s on average"]),
         *(f"left out: {words}" for words in in_short(trace.left_out)),
         *(f"assumed: {words}" for words in in_short(trace.assumed) or ["nothing"]),
     ]

@@ -19,8 +19,10 @@ from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
 from coach.simulation.parallel import advancing
 from coach.simulation.traces.draft import Draft, Trace
+from coach.simulation.traces.kubernetes import read_kubernetes, read_kueue
 from coach.simulation.traces.own import read_own
 from coach.simulation.traces.philly import read_philly
+from coach.simulation.traces.slurm import read_sacct
 from coach.simulation.traces.swf import read_swf
 from coach.simulation.traces.tables import read_helios, read_pai
 from coach.simulation.traces.thesis import read_thesis
@@ -29,19 +31,24 @@ from coach.simulation.traces.thesis import read_thesis
 #: reason; in Coach's own it is a mistake.
 READERS: Mapping[str, Callable[[Draft], None]] = {
     "": read_own, "philly": read_philly, "helios": read_helios, "pai": read_pai, "swf": read_swf,
-    "thesis": read_thesis,
+    "sacct": read_sacct, "kueue": read_kueue, "kubernetes": read_kubernetes, "thesis": read_thesis,
 }  # fmt: skip
 
 
-def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:
-    """One run of a trace under a policy. `lost`: mean seconds until a node is lost, a function. Raises UserError."""
+def replay(  # noqa: PLR0917 - a task for another process
+    trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float], label: str = ""
+) -> Result:
+    """One run of a trace under a policy, called `label`.
+
+    `lost`: mean seconds until a node is lost, a function. Raises UserError.
+    """
     began = time.perf_counter()
     made = plugins.policy(policy, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, *lost)
     engine = Engine(Cluster.of(nodes), advancing(read_trace(trace).works), made, seed=seed, faults=faults)
     record = engine.run()
     placement = OWN if isinstance(made, SchedulingPolicy) else "gang"
-    return Result.of(record, policy, seed, engine.events, time.perf_counter() - began, placement=placement)
+    return Result.of(record, label or policy, seed, engine.events, time.perf_counter() - began, placement=placement)
 
 
 def read_trace(trace: str) -> Trace:
