@@ -35,7 +35,7 @@ Nodes = Annotated[
     typer.Option(
         metavar="COUNTxCORES[xGIB[xGPUS]]|FILE|trace[+N]",
         help="Nodes such as 10x32 or 84x32x256x8 (default: 4 GiB a core, no GPU), or a cluster file. With --trace also "
-        "several, comma-separated, to compare; trace: the nodes that the file has, trace+4: four more of its largest kind.",
+        "several, comma-separated; trace: the nodes that the file has, trace+4: four more of its largest kind.",
     ),
 ]
 Policies = Annotated[
@@ -77,8 +77,8 @@ Trace = Annotated[
     str,
     typer.Option(
         metavar="[KIND:]FILE",
-        help="A queue's history instead of job files: sacct: (what sacct -P prints), kubernetes: and kueue: (kubectl get "
-        "-o yaml), our CSV, philly:, helios:, pai:, swf:, thesis:. FILE.swf needs no KIND.",
+        help="A queue's history instead of job files: sacct: (of sacct -P), kubernetes: and kueue: (of kubectl get -o "
+        "yaml), our CSV, philly:, helios:, pai:, swf:, thesis:. FILE.swf needs no KIND.",
     ),
 ]
 JournalFile = Annotated[
@@ -197,23 +197,13 @@ def command(  # noqa: PLR0917 - they are options
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
     budgets, accounts, of_trace, notes = 0, set[str](), dict[str, Any](), list[str]()
     if trace:
-        from coach.report.traces import document, summary
-        from coach.simulation.traces.replay import read_trace, replay
-
-        read = read_trace(trace)
-        clusters = {text: _of_trace(text, read.nodes) for text in _names(nodes)}
-        of_trace, notes = document(read), summary(read)
-        for line in notes:
-            screen.print(line, soft_wrap=True)
-        tasks: list[Task] = [
-            (replay, (trace, cluster, name, number, faults, f"{name}, {text}" if len(clusters) > 1 else ""))
-            for text, cluster in clusters.items()
-            for name, _ in pairs
-            for number in each
-        ]
+        tasks: list[Task]
+        tasks, clusters, of_trace, notes = _of_a_trace(
+            trace, _names(nodes), [name for name, _ in pairs], each, faults
+        )
+        screen.print("\n".join(notes), soft_wrap=True)
     else:
-        cluster = parse_cluster(nodes)
-        clusters = {nodes: cluster}
+        clusters = {nodes: parse_cluster(nodes)}
         past = (
             recorded(journal)
             if journal is not None
@@ -225,7 +215,7 @@ def command(  # noqa: PLR0917 - they are options
             tuple(past.jobs),
             tuple(past.dynamics),
             past.arrivals,
-            cluster,
+            clusters[nodes],
             node_lost=faults[0],
             function_lost=faults[1],
         )
@@ -252,13 +242,37 @@ def command(  # noqa: PLR0917 - they are options
 
         screen.print(f"figure: {plot_simulated(by_label, drawn)}", soft_wrap=True)
     if report is not None and by_label:
-        from coach.report.simulation_page import write_page
-
-        rows = dict(zip(by_label, _rows(by_label), strict=True))
-        page = write_page(report, rows, by_label, clusters, notes, f"coach {shlex.join(sys.argv[1:])}")
-        screen.print(f"report: {page}", soft_wrap=True)
+        screen.print(f"report: {_page(report, by_label, clusters, notes)}", soft_wrap=True)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _of_a_trace(
+    trace: str, nodes: list[str], policies: list[str], seeds: range, faults: tuple[float, float]
+) -> tuple[list[Task], dict[str, tuple[Node, ...]], dict[str, Any], list[str]]:
+    """The runs of a trace; its clusters by their texts; what json and people are shown of it. Raises UserError."""
+    from coach.report.traces import document, summary
+    from coach.simulation.traces.replay import read_trace, replay
+
+    read = read_trace(trace)
+    clusters = {text: _of_trace(text, read.nodes) for text in nodes}
+    tasks: list[Task] = [
+        (replay, (trace, cluster, name, seed, faults, f"{name}, {text}" if len(clusters) > 1 else ""))
+        for text, cluster in clusters.items()
+        for name in policies
+        for seed in seeds
+    ]
+    return tasks, clusters, document(read), summary(read)
+
+
+def _page(
+    file: Path, results: dict[str, list[Result]], clusters: dict[str, tuple[Node, ...]], notes: list[str]
+) -> Path:
+    """Write the answer as one page. Raises UserError."""
+    from coach.report.simulation_page import write_page
+
+    rows = dict(zip(results, _rows(results), strict=True))
+    return write_page(file, rows, results, clusters, notes, f"coach {shlex.join(sys.argv[1:])}")
 
 
 def _of_trace(text: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -36,12 +36,16 @@ def write_page(  # noqa: PLR0917
         figure = rendered(simulated(results), "svg").decode()
     svg = figure[figure.index("<svg") :]
     first = next(iter(rows))
+    shown = {
+        words: text for words, text in MEASURES.items() if any(text(row) != "-" for row in rows.values())
+    }
     table = [
-        "<table><tr><th></th>" + "".join(f"<th>{escape(label)}</th>" for label in rows) + "</tr>",
+        "<table><tr><th></th>" + "".join(f"<th>{words}</th>" for words in shown) + "</tr>",
         *(
-            f"<tr><td>{words}</td>" + "".join(f"<td>{escape(text(row))}</td>" for row in rows.values()) + "</tr>"
-            for words, text in MEASURES.items()
-            if any(text(row) != "-" for row in rows.values())
+            f"<tr><td>{escape(label)}</td>"
+            + "".join(f"<td>{escape(of(row))}</td>" for of in shown.values())
+            + "</tr>"
+            for label, row in rows.items()
         ),
         "</table>",
     ]
@@ -94,11 +98,17 @@ MEASURES: dict[str, Any] = {
 def _sentences(rows: Mapping[str, Mapping[str, Any]], first: str) -> list[str]:
     """One sentence for each policy: how much sooner or later its jobs end than under the first."""
     base = rows[first]["completion_mean"]
-    said = [f"Under <b>{escape(first)}</b> a job takes {MEASURES['from arrival to end, mean'](rows[first])} on average."]
+    said = [
+        f"Under <b>{escape(first)}</b> a job takes {MEASURES['from arrival to end, mean'](rows[first])} on average."
+    ]
     for label, row in rows.items():
         if label != first and base and row["completion_mean"] is not None:
             change = row["completion_mean"] / base - 1.0
-            way = "as long" if abs(change) < 0.005 else f"{percent(abs(change))} {'longer' if change > 0 else 'less'}"
+            way = (
+                "as long"
+                if abs(change) < 0.005
+                else f"{percent(abs(change))} {'longer' if change > 0 else 'less'}"
+            )
             said.append(
                 f"Under <b>{escape(label)}</b> it takes {way}; {number(row['jobs_better'])} jobs end sooner and "
                 f"{number(row['jobs_worse'])} later."
@@ -112,6 +122,7 @@ def _cluster(nodes: Sequence[Node]) -> str:
         has = node.capacity.cpu, node.capacity.memory, node.capacity.gpu
         kinds[has] = kinds.get(has, 0) + 1
     return ", ".join(
-        f"{count} x {number(cpu, 4)} cores, {number(memory, 4)} GiB" + (f", {number(gpu)} GPUs" if gpu else "")
+        f"{count} x {number(cpu, 4)} cores, {number(memory, 4)} GiB"
+        + (f", {number(gpu)} GPUs" if gpu else "")
         for (cpu, memory, gpu), count in kinds.items()
     )

@@ -19,7 +19,8 @@ MAX_ROWS = 40
 
 def command(  # noqa: PLR0917 - they are options
     search: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region.")
+        list[str] | None,
+        typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region."),
     ] = None,
     gpu: Annotated[str, typer.Option(metavar="NAME", help="Only machines with this GPU, such as H100.")] = "",
     below: Annotated[
@@ -27,7 +28,9 @@ def command(  # noqa: PLR0917 - they are options
     ] = float("inf"),
     spot: Annotated[bool, typer.Option("--spot", help="Spot prices.")] = False,
     cloud: Annotated[str, typer.Option(metavar="NAME", help="Only this cloud.")] = "",
-    region: Annotated[str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")] = "",
+    region: Annotated[
+        str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")
+    ] = "",
     everything: Annotated[bool, typer.Option("--all", help="All rows, and every region.")] = False,
     output: Output = Format.TABLE,
 ) -> None:

@@ -1,7 +1,7 @@
 """What `kubectl get -o yaml` (or json) prints: pods and nodes, or Kueue's workloads and queues.
 
-    kubectl get nodes,pods -A -o yaml > cluster.yaml                    --trace kubernetes:cluster.yaml
-    kubectl get workloads,clusterqueues -A -o yaml > queue.yaml         --trace kueue:queue.yaml
+kubectl get nodes,pods -A -o yaml > cluster.yaml                    --trace kubernetes:cluster.yaml
+kubectl get workloads,clusterqueues -A -o yaml > queue.yaml         --trace kueue:queue.yaml
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def read_kueue(draft: Draft) -> None:
             _read_workload(draft, line, item)
     if quota:
         gpus = sum(amount for name, amount in quota.items() if name.endswith(GPU))
-        draft.nodes.append(Node("quota", Resources(quota.get("cpu", PLENTY), quota.get("memory", PLENTY), gpus)))
+        draft.nodes.append(
+            Node("quota", Resources(quota.get("cpu", PLENTY), quota.get("memory", PLENTY), gpus))
+        )
         draft.assume("one queue with the quota of all, without flavours, borrowing limits and nodes")
 
 
@@ -75,7 +77,10 @@ def _read_workload(draft: Draft, line: int, item: dict[str, Any]) -> None:
 
     sets = sorted(
         (
-            (_whole(draft, line, each.get("count"), 1), _requests(draft, line, _dict(each, "template", "spec")))
+            (
+                _whole(draft, line, each.get("count"), 1),
+                _requests(draft, line, _dict(each, "template", "spec")),
+            )
             for each in _list(item, "spec", "podSets")
         ),
         key=lambda each: -each[0],
@@ -133,7 +138,7 @@ def _pod_ran(draft: Draft, line: int, pod: dict[str, Any]) -> tuple[float | None
 
 
 def _requests(draft: Draft, line: int, spec: dict[str, Any]) -> Any:
-    """What a pod requests: the sum of its containers, and as much as its largest init container; limits count if alone."""
+    """What a pod requests: the sum of its containers, and its largest init container; else the limits."""
 
     def of(container: dict[str, Any]) -> Any:
         limits, requests = (_dict(container, "resources", of) for of in ("limits", "requests"))
@@ -147,7 +152,9 @@ def _requests(draft: Draft, line: int, spec: dict[str, Any]) -> Any:
 
 def _amounts(draft: Draft, line: int, found: dict[str, Any]) -> Any:
     gpus = sum(_amount(draft, line, name, str(text)) for name, text in found.items() if name.endswith(GPU))
-    return vector(*(_amount(draft, line, name, str(found.get(name, "0"))) for name in ("cpu", "memory")), gpus)
+    return vector(
+        *(_amount(draft, line, name, str(found.get(name, "0"))) for name in ("cpu", "memory")), gpus
+    )
 
 
 def _amount(draft: Draft, line: int, name: str, text: str) -> float:
@@ -157,7 +164,9 @@ def _amount(draft: Draft, line: int, name: str, text: str) -> float:
         return read(text)
     except ValueError as error:
         right = "512Mi or 16Gi" if read is gib else "500m or 4"
-        raise draft.mistake(line, f'{shown(name)}: "{shown(text)}" is given; use a quantity such as {right}') from error
+        raise draft.mistake(
+            line, f'{shown(name)}: "{shown(text)}" is given; use a quantity such as {right}'
+        ) from error
 
 
 def _time(draft: Draft, line: int, text: Any) -> float | None:
@@ -166,7 +175,9 @@ def _time(draft: Draft, line: int, text: Any) -> float | None:
     try:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
     except ValueError as error:
-        raise draft.mistake(line, f'"{shown(str(text))}" is given; use a time such as 2026-11-01T10:00:00Z') from error
+        raise draft.mistake(
+            line, f'"{shown(str(text))}" is given; use a time such as 2026-11-01T10:00:00Z'
+        ) from error
 
 
 def _whole(draft: Draft, line: int, text: Any, otherwise: int = 0) -> int:
@@ -219,12 +230,16 @@ def _items(draft: Draft) -> Iterator[tuple[int, dict[str, Any]]]:
                 )  # fmt: skip
             for node in nodes:
                 if not isinstance(node, yaml.MappingNode):
-                    raise draft.mistake(node.start_mark.line + 1, "an object is expected", node.start_mark.column + 1)
+                    raise draft.mistake(
+                        node.start_mark.line + 1, "an object is expected", node.start_mark.column + 1
+                    )
                 yield node.start_mark.line + 1, made.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, None)
-        raise draft.mistake(line, f"this is no YAML ({shown(str(error.problem or error.context))})", column) from error
+        raise draft.mistake(
+            line, f"this is no YAML ({shown(str(error.problem or error.context))})", column
+        ) from error
     except RecursionError as error:
         raise draft.mistake(0, "the YAML is nested too deeply") from error
     finally:

@@ -48,7 +48,9 @@ def replay(  # noqa: PLR0917 - a task for another process
     engine = Engine(Cluster.of(nodes), advancing(read_trace(trace).works), made, seed=seed, faults=faults)
     record = engine.run()
     placement = OWN if isinstance(made, SchedulingPolicy) else "gang"
-    return Result.of(record, label or policy, seed, engine.events, time.perf_counter() - began, placement=placement)
+    return Result.of(
+        record, label or policy, seed, engine.events, time.perf_counter() - began, placement=placement
+    )
 
 
 def read_trace(trace: str) -> Trace:

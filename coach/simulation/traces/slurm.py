@@ -10,7 +10,9 @@ from coach.simulation.traces.draft import MAX_PODS, Draft, task, vector
 from coach.simulation.traces.text import ANY, Number, Row, rows
 
 #: The command that prints what is read.
-COMMAND = "sacct -aPX -S START -E END -o JobID,Partition,State,Submit,Start,ElapsedRaw,AllocTRES,ReqTRES,Priority"
+COMMAND = (
+    "sacct -aPX -S START -E END -o JobID,Partition,State,Submit,Start,ElapsedRaw,AllocTRES,ReqTRES,Priority"
+)
 
 NODES = Number(f"a number up to {MAX_PODS}", most=MAX_PODS)
 ELAPSED = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
@@ -55,11 +57,19 @@ def _plain(row: Row, column: str) -> str | None:
     return None if text in {"", "Unknown", "None"} else text.replace("T", " ", 1)
 
 
-def _reasons(draft: Draft, row: Row, name: str, arrival: float | None, seconds: float | None) -> Iterator[str]:
+def _reasons(
+    draft: Draft, row: Row, name: str, arrival: float | None, seconds: float | None
+) -> Iterator[str]:
     """Why the job is not simulated."""
     if name in draft.lines:
         yield "a job before it has its number"
-    if row.cells["State"].partition(" ")[0] in {"PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"}:
+    if row.cells["State"].partition(" ")[0] in {
+        "PENDING",
+        "RUNNING",
+        "SUSPENDED",
+        "CONFIGURING",
+        "COMPLETING",
+    }:
         yield "it has not ended"
     elif seconds is None:
         yield "its run time is not known"
@@ -78,9 +88,7 @@ def _elapsed(row: Row) -> float | None:
             raise row.mistake("Elapsed", "use days-hours:minutes:seconds, such as 1-02:03:04")
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
         return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-    start, end = (
-        seconds_of(row.draft, row.line, of, _plain(row, of), UTC) for of in ("Start", "End")
-    )
+    start, end = (seconds_of(row.draft, row.line, of, _plain(row, of), UTC) for of in ("Start", "End"))
     return None if start is None or end is None else end - start
 
 

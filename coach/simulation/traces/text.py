@@ -164,7 +164,12 @@ def _check_header(draft: Draft, line: int, header: list[str], kind: str, expecte
     if first.startswith("JobID|"):
         raise draft.mistake(line, f"this is of sacct -P; did you mean sacct:{draft.path}?")
     for separator, words in ((";", '";"'), ("\t", "tabs"), ("|", '"|"'), (",", '","')):
-        if separator != expected and len(header) == 1 and separator in first and not first.startswith((";", "[", "{")):
+        if (
+            separator != expected
+            and len(header) == 1
+            and separator in first
+            and not first.startswith((";", "[", "{"))
+        ):
             raise draft.mistake(line, f'fields are separated by {words}; a CSV with "{expected}" is expected')
     meant = [f"{other}:{draft.path}" if other else f"{draft.path} without a prefix"
              for other, needed in NEEDED.items() if needed <= set(header)]  # fmt: skip

@@ -1,12 +1,13 @@
 """Shockwave's cluster (Zheng et al., NSDI 2023, section 8): one trace of 120 jobs under six policies on 32 GPUs.
 
-Inputs are in `data/shockwave`: the authors' trace, their measured speeds by model, batch size and number of GPUs, the epochs
-at which a batch grows, and how long each job trained in each of their runs. An epoch is one pass over the data; a job
-changes its batch at the end of an epoch, then stops, and starts again with the next round. Rounds are decided half a round
-ahead.
+Inputs are in `data/shockwave`: the authors' trace, their measured speeds by model, batch size and number of GPUs, the
+epochs at which a batch grows, and how long each job trained in each of their runs. An epoch is one pass over the
+data; a job changes its batch at the end of an epoch, then stops, and starts again with the next round. Rounds are
+decided half a round ahead.
 
-How late a round begins after the end of the one before, and what a start takes, is fitted on the logs of the five runs of the
-*other* policies (`habits`): nothing of a run that is judged is in its own figures but the seconds that each job trained.
+How late a round begins after the end of the one before, and what a start takes, is fitted on the logs of the five
+runs of the *other* policies (`habits`): nothing of a run that is judged is in its own figures but the seconds that
+each job trained.
 """
 
 from __future__ import annotations
@@ -50,7 +51,13 @@ from coach_research.policies.rounds.throughput import MaxThroughput, MinMakespan
 ROUND = 120.0
 
 #: Samples of each model's data, and its largest batch.
-SAMPLES = {"ResNet-18": 50000, "ResNet-50": 100000, "Transformer": 10000, "LM": 59675, "Recommendation": 117907}
+SAMPLES = {
+    "ResNet-18": 50000,
+    "ResNet-50": 100000,
+    "Transformer": 10000,
+    "LM": 59675,
+    "Recommendation": 117907,
+}
 LARGEST = {"ResNet-18": 256, "ResNet-50": 128, "Transformer": 128, "LM": 80, "Recommendation": 8192}
 
 
@@ -76,7 +83,10 @@ class Job:
     def seconds(self) -> float:
         """Seconds of all epochs, alone."""
         ends = [*(begin for begin, _ in self.batches[1:]), self.epochs]
-        return sum((end - begin) * self.epoch_seconds(batch) for (begin, batch), end in zip(self.batches, ends, strict=True))
+        return sum(
+            (end - begin) * self.epoch_seconds(batch)
+            for (begin, batch), end in zip(self.batches, ends, strict=True)
+        )
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
@@ -121,7 +131,9 @@ def work(job: Job, start_seconds: float, ran: float | None) -> Work:
         minimum=count,
         maximum=count,
         speed=lambda plan: first,
-        paces=tuple((begin, 1.0 / job.epoch_seconds(batch) / slower / first) for begin, batch in job.batches[1:]),
+        paces=tuple(
+            (begin, 1.0 / job.epoch_seconds(batch) / slower / first) for begin, batch in job.batches[1:]
+        ),
         start_seconds=start_seconds,
     )
 
@@ -180,7 +192,11 @@ def accordion(model: str, batch: int, epochs: int) -> list[tuple[int, int]]:
         "ResNet-18": {*range(20 if batch == 256 else 10), *range(150, 160), *range(250, 260)},
         "ResNet-50": {epoch for epoch in range(600) if epoch % 30 < 10},
         "LM": {*range(10)},
-        "Recommendation": {*range({512: 30, 1024: 30, 2048: 40}.get(batch, 10)), *range(60, 70), *range(80, 90)},
+        "Recommendation": {
+            *range({512: 30, 1024: 30, 2048: 40}.get(batch, 10)),
+            *range(60, 70),
+            *range(80, 90),
+        },
     }[model]
     sizes = [
         batch if epoch in critical or epoch <= 0.3 * epochs else LARGEST[model] for epoch in range(epochs)
@@ -201,9 +217,10 @@ class Habits(NamedTuple):
 def habits(policy: str) -> Habits:
     """From the logs of all runs but this policy's.
 
-    Lateness by least squares over the runs. A start's seconds are those GPU-seconds that were given to jobs, in which they did
-    not train, and that neither lateness explains nor the rests of rounds: half a round where a job changes its batch, and a
-    whole one where it ends (half of it, and for half of the jobs the next one, which was decided already).
+    Lateness by least squares over the runs. A start's seconds are those GPU-seconds that were given to jobs, in which
+    they did not train, and that neither lateness explains nor the rests of rounds: half a round where a job changes
+    its batch, and a whole one where it ends (half of it, and for half of the jobs the next one, which was decided
+    already).
     """
     rows = [
         {name: float(value) for name, value in row.items() if name != "policy"}
@@ -214,7 +231,9 @@ def habits(policy: str) -> Habits:
     slope, base = np.polyfit([row["leave"] / row["rounds"] for row in rows], late, 1).tolist()
     rests = sum(job.gpus * (1.0 + (len(job.batches) - 1) / 2.0) for job in trace())
     idle = sum(
-        row["round_s"] * (row["scheduled_gpu_rounds"] - rests) - row["trained_gpu_s"] - each * row["leave_gpus"]
+        row["round_s"] * (row["scheduled_gpu_rounds"] - rests)
+        - row["trained_gpu_s"]
+        - each * row["leave_gpus"]
         for row, each in zip(rows, late, strict=True)
     )
     return Habits((base, slope), idle / sum(row["start_gpus"] for row in rows))

@@ -27,9 +27,9 @@ from coach_research.policies.rounds.rounds import seconds_left, total
 class Backfill(SchedulingPolicy):
     """First come, first served, by priority; a later job starts if it does not delay the first that waits.
 
-    The first one's start is reserved: when enough running jobs have ended, on the nodes that it has room on then. Each of the
-    next `depth` jobs that fits now starts if it ends before, or fits beside the reservation. Slurm knows time limits, this
-    policy predicted run times.
+    The first one's start is reserved: when enough running jobs have ended, on the nodes that it has room on then.
+    Each of the next `depth` jobs that fits now starts if it ends before, or fits beside the reservation. Slurm knows
+    time limits, this policy predicted run times.
     """
 
     depth: int = 100

@@ -1,8 +1,8 @@
 """Gavel's mechanism (OSDI 2020, section 5): policies say which share of the time each job should run.
 
-A job's priority is its share divided by the part of all jobs' run time that it got, since the shares were counted anew
-(every `reset` seconds, when a job came, ended or changed its speed). The one farthest behind its share is first. As in the
-authors' code a job counts with half a round from the start.
+A job's priority is its share divided by the part of all jobs' run time that it got, since the shares were counted
+anew (every `reset` seconds, when a job came, ended or changed its speed). The one farthest behind its share is first.
+As in the authors' code a job counts with half a round from the start.
 """
 
 from __future__ import annotations

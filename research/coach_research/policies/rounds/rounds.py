@@ -1,10 +1,11 @@
-"""Scheduling in rounds, as Gavel does it (Narayanan et al., OSDI 2020, section 5): each round the first jobs in a line run.
+"""Scheduling in rounds, as Gavel does it (Narayanan et al., OSDI 2020, section 5): each round the first in a line run.
 
-At the end of a round the next one's jobs are those first in the line of a policy (`line`) that fit; a job that does not
-fit is passed over. Each gets all its pods. A job that ran before keeps its nodes if it can: jobs with more pods are
-placed first, and of those with as many first the ones that stay. Everybody else is preempted, and what was freed is given
-to the new jobs as it becomes free. With `lead` a round is decided so many seconds before it begins, as on Gavel's real
-clusters: a job that ends in between leaves its nodes idle for a round, and one that arrives waits for the next.
+At the end of a round the next one's jobs are those first in the line of a policy (`line`) that fit; a job that does
+not fit is passed over. Each gets all its pods. A job that ran before keeps its nodes if it can: jobs with more pods
+are placed first, and of those with as many first the ones that stay. Everybody else is preempted, and what was freed
+is given to the new jobs as it becomes free. With `lead` a round is decided so many seconds before it begins, as on
+Gavel's real clusters: a job that ends in between leaves its nodes idle for a round, and one that arrives waits for
+the next.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class Rounds(SchedulingPolicy):
             yield from self._begin(view)
         elif view.jobs:
             chosen, self._next = self._next, None
-            late = self.switch_seconds((yield from self._leave(self._choose(view) if chosen is None else chosen, view)))
+            late = self.switch_seconds(
+                (yield from self._leave(self._choose(view) if chosen is None else chosen, view))
+            )
             if late:
                 self._between, self._begins = True, view.now + late
                 yield ScheduleTimer(self._begins)
@@ -175,4 +178,7 @@ def _in_order(room: FloatArray, job: JobState) -> Plan:
 
 def _fits(free: FloatArray, job: JobState, plan: Plan) -> bool:
     held = demand(job, job.plan)
-    return all((need <= free[node] + held.get(node, 0.0) + TOLERANCE).all() for node, need in demand(job, plan).items())
+    return all(
+        (need <= free[node] + held.get(node, 0.0) + TOLERANCE).all()
+        for node, need in demand(job, plan).items()
+    )

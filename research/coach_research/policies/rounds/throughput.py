@@ -1,4 +1,4 @@
-"""Gavel's policies for the whole cluster (OSDI 2020, section 4.2): most throughput, and the earliest end of all jobs."""
+"""Gavel's policies for the whole cluster (OSDI 2020, section 4.2): most throughput, earliest end of all jobs."""
 
 from __future__ import annotations
 
