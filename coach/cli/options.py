@@ -141,9 +141,9 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
 def check_placement(placement: str, policy: policies.Policy) -> None:
     """Raises UserError for a placement that there is not live, or under which `policy` cannot decide."""
     from coach.core.errors import UserError
-    from coach.core.gang.kube_scheduler import parse_placement
+    from coach.plugins import placement as parsed
 
-    kind = parse_placement(placement)
+    kind = parsed(placement)
     if kind is None:
         return
     if policy.chooses_nodes:
@@ -164,6 +164,8 @@ def kubernetes_cluster(
     import asyncio
 
     from coach.core.errors import UserError
+    from coach.jobfiles.prices import instance_of
+    from coach.platforms.kubernetes.node_prices import NodePrices
     from coach.platforms.kubernetes.platform import KubernetesPlatform
     from coach.platforms.kubernetes.settings import Settings
     from coach.platforms.kubernetes_api import nodes
@@ -182,16 +184,18 @@ def kubernetes_cluster(
     async def read() -> tuple[Node, ...]:
         async with await connect() as api:
             found = (await api.get(f"{CORE}/nodes"))["items"]
-            return tuple(nodes.read(node) for node in found if not nodes.unavailable(node))
+            prices = NodePrices(instance_of, Settings.read("").opencost)
+            await prices.look()
+            return tuple(prices.of(node) for node in found if not nodes.unavailable(node))
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
         settings = Settings.read(home.handler_id())
         if not nuclio:
-            return KubernetesPlatform(connect, settings, home.logs, now)
+            return KubernetesPlatform(connect, settings, home.logs, now, instance_of)
         from coach.platforms.local.environment import Functions
         from coach.platforms.nuclio.platform import NuclioPlatform
 
-        return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now)
+        return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now, instance_of)
 
     return asyncio.run(read()), make
 
@@ -216,28 +220,24 @@ def local_cluster(
 
     Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
     """
-    from coach.core.gang.kube_scheduler import parse_placement
     from coach.core.spec.training import Framework
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
-    from coach.platforms.local.network import Bandwidth, limited, require
     from coach.platforms.local.platform import LocalPlatform
-    from coach.platforms.local.pod_by_pod import PodByPodPlatform
+    from coach.plugins import extension
 
-    cluster = parse_nodes(nodes)
-    kind = parse_placement(placement)
-    limit = Bandwidth.parse(bandwidth) if bandwidth else None
-    if limit:
-        require(cluster)
-        cluster = limited(cluster, limit)
+    cluster, platform = parse_nodes(nodes, instance_of), LocalPlatform
+    if bandwidth or placement != "gang":
+        cluster, platform = extension("local-platform", "--bandwidth, --placement")(
+            cluster, bandwidth, placement
+        )
 
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
-        if kind is not None:
-            return PodByPodPlatform(cluster, functions, home.logs, now, limit, kind=kind)
-        return LocalPlatform(cluster, functions, home.logs, now, limit)
+        return platform(cluster, functions, home.logs, now)
 
     frameworks = dict.fromkeys(one.spec.framework for one in specs)
     found = [Functions.ready(say, each) for each in frameworks if each is not Framework.ANY]

@@ -195,7 +195,7 @@ def command(  # noqa: PLR0917 - they are options
     if home is not None:
         _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
-    budgets, accounts, of_trace, notes = 0, set[str](), dict[str, Any](), list[str]()
+    budgets, of_trace, notes = 0, dict[str, Any](), list[str]()
     if trace:
         tasks: list[Task]
         tasks, clusters, of_trace, notes = _of_a_trace(
@@ -218,18 +218,14 @@ def command(  # noqa: PLR0917 - they are options
             clusters[nodes],
             node_lost=faults[0],
             function_lost=faults[1],
+            accounts=_accounts(past.jobs, at, screen),
         )
         tasks = [(answer, (question, name, number, kind, at)) for name, kind in pairs for number in each]
         budgets = sum(job.spec.budget_money is not None for job in past.jobs)
-        accounts = {job.spec.budget.account for job in past.jobs if job.spec.budget.account}
         if home is not None:
             screen.print(_record(question, pairs[0], seed, home), soft_wrap=True)
     notes.append(f"fidelity {at}: {_assumed(at, budgets)}")
     screen.print(notes[-1], soft_wrap=True)
-    for account in sorted(accounts):
-        screen.print(
-            f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True
-        )
     with progress_bar(len(tasks)) as show:
         results, interrupted = gather(tasks, processes=processes or None, progress=show)
     by_label: dict[str, list[Result]] = {}
@@ -251,18 +247,19 @@ def _of_a_trace(
     trace: str, nodes: list[str], policies: list[str], seeds: range, faults: tuple[float, float]
 ) -> tuple[list[Task], dict[str, tuple[Node, ...]], dict[str, Any], list[str]]:
     """The runs of a trace; its clusters by their texts; what json and people are shown of it. Raises UserError."""
-    from coach.report.traces import document, summary
-    from coach.simulation.traces.replay import read_trace, replay
+    from coach.plugins import extension
+    from coach.studies.study import TRACE
 
-    read = read_trace(trace)
-    clusters = {text: _of_trace(text, read.nodes) for text in nodes}
+    engine = extension(*TRACE)
+    lines, document, has = engine.look(trace)
+    clusters = {text: _of_trace(text, has) for text in nodes}
     tasks: list[Task] = [
-        (replay, (trace, cluster, name, seed, faults, f"{name}, {text}" if len(clusters) > 1 else ""))
+        (engine.replay, (trace, cluster, name, seed, faults, f"{name}, {text}" if len(clusters) > 1 else ""))
         for text, cluster in clusters.items()
         for name in policies
         for seed in seeds
     ]
-    return tasks, clusters, document(read), summary(read)
+    return tasks, clusters, document, lines
 
 
 def _page(
@@ -286,6 +283,31 @@ def _of_trace(text: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         raise UserError(f"--nodes {text}: the trace has no nodes; say how many, such as 10x32x128x4")
     more, largest = int(found[1] or 0), max(nodes, key=lambda node: (node.capacity.gpu, node.capacity.cpu))
     return (*nodes, *(replace(largest, name=f"more-{number}") for number in range(more)))
+
+
+def _accounts(jobs: Sequence[TrainingJob], fidelity: Fidelity, screen: Console) -> tuple[AccountSet, ...]:
+    """The accounts of jobs as they are set, where this fidelity has money; what is taken of each is said."""
+    from coach.core.money import to_amount
+    from coach.core.periods import EVER
+    from coach.handler.accounts import to_simulate
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.studies.study import Fidelity
+
+    named = {job.spec.budget.account for job in jobs if job.spec.budget.account}
+    settings = []
+    if named and fidelity is Fidelity.SYSTEM:
+        settings = to_simulate(StateDirectory.default(), sorted(named))
+    for one in settings:
+        per = "" if one.period == EVER else f" in any {one.period}"
+        amount = f"{to_amount(one.amount):g} {one.currency}{per}"
+        screen.print(
+            f"the account {one.account} has {amount}, and nothing is spent at the start", soft_wrap=True
+        )
+    for account in sorted(named - {one.account for one in settings}):
+        screen.print(
+            f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True
+        )
+    return tuple(settings)
 
 
 def _figure_file(asked: str | None) -> Path | None:
@@ -373,6 +395,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
     """The simulated nodes. Raises UserError."""
     from coach.core.cluster import Node, Resources
     from coach.core.errors import UserError
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
 
     found = re.fullmatch(
@@ -383,7 +406,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
             raise UserError(
                 f"--nodes {text}: use COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file"
             )
-        return parse_nodes(text)
+        return parse_nodes(text, instance_of)
     count, cores = int(found[1]), float(found[2])
     if not (count <= 10_000 and cores > 0):
         raise UserError(f"--nodes {text}: 1 to 10000 nodes with more than no core each, such as 10x32")
@@ -396,7 +419,7 @@ def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format, 
 
     `more`: what json says of the trace; csv has its numbers.
     """
-    from coach.report.traces import never_fit, never_fit_lines
+    from coach.report.never_fit import never_fit, never_fit_lines
     from coach.simulation.metrics import FINISHED
 
     rows = [

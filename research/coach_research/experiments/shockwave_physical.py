@@ -23,7 +23,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import (
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.engine.record import EngineRecord
+from coach_research.policies.rounds.allox import AlloX
+from coach_research.policies.rounds.gavel import Gavel
+from coach_research.policies.rounds.rounds import Rounds
+from coach_research.policies.rounds.themis import Themis
+from coach_research.policies.rounds.throughput import MaxThroughput, MinMakespan
+from coach_research.scheduling.api import (
     EngineView,
     EpochEnded,
     JobId,
@@ -36,16 +44,8 @@ from coach.core.policies.api.scheduling import (
     SchedulingEvent,
     Start,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.engine.recorder import Record
-from coach.simulation.workload import Work
-from coach_research.policies.rounds.allox import AlloX
-from coach_research.policies.rounds.gavel import Gavel
-from coach_research.policies.rounds.rounds import Rounds
-from coach_research.policies.rounds.themis import Themis
-from coach_research.policies.rounds.throughput import MaxThroughput, MinMakespan
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import Work
 
 #: Seconds of a round.
 ROUND = 120.0
@@ -104,13 +104,13 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     return measures
 
 
-def run(name: str, parameters: Mapping[str, Any]) -> Record:
+def run(name: str, parameters: Mapping[str, Any]) -> EngineRecord:
     """The record of one policy's run."""
     cluster = Cluster.uniform(parameters["nodes"], 64, gpu=parameters["gpus"])
     habit = habits(name)
     policy = POLICIES[name](round=ROUND, lead=ROUND / 2)
     policy.late = habit.late
-    record = Record(cluster)
+    record = EngineRecord(cluster)
     ran = measured(name) if parameters["as_they_ran"] else {}
     works = [work(job, habit.start_seconds, ran.get(job.number)) for job in trace()]
     Engine(cluster, works, NewBatches(policy), record=record).run()

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import (
+from coach_research.policies.rounds.rounds import seconds_left, total
+from coach_research.scheduling.api import (
     EngineView,
     EpochEnded,
     FloatArray,
@@ -18,9 +19,8 @@ from coach.core.policies.api.scheduling import (
     SchedulingEvent,
     Start,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach.core.policies.placement.incremental import give, grow, take
-from coach_research.policies.rounds.rounds import seconds_left, total
+from coach_research.scheduling.incremental import give, grow, take
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
 
 
 @dataclass

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from coach.simulation.dynamics.measured_curves import MeasuredCurve, shipped_curves
 from coach_research.experiments import coach_budget
 from coach_research.experiments.coach_budget import EPOCHS, KINDS, LATER, OVERSHOOT, SPENT
+from coach_research.measured_curves import MeasuredCurve, shipped_curves
 
 PARAMETERS = {"budgets": [1.2, 2.0]}
 
@@ -75,7 +75,7 @@ def test_every_seed_has_cases_of_its_own_and_at_least_two_hundred_in_all() -> No
         str(case.target) + str(case.dynamics.loss) + str(case.dynamics.accuracy)
         for seed in range(1, 11)
         for number, model in enumerate(coach_budget.shipped())
-        for kind, case in coach_budget._cases(parameters, number, model, seed).items()
+        for kind, case in coach_budget.cases(parameters, number, model, seed).items()
         if kind.startswith("measured")
     ]
     assert len(set(targets)) == len(targets) >= 200

@@ -7,10 +7,10 @@ import pytest
 
 from coach import plugins
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import FloatArray
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.workload import Work
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.scheduling.api import FloatArray
+from coach_research.workload import Work
 
 ROUNDS = ["gavel", "themis", "allox", "max-throughput", "min-makespan"]
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from coach.core.policies.api.scheduling import EngineView, JobId, JobState
 from coach_research.policies.rounds.fair import Shares
 from coach_research.policies.rounds.rounds import seconds_left, width
+from coach_research.scheduling.api import EngineView, JobId, JobState
 
 
 @dataclass

@@ -11,7 +11,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coach.core.policies.api.scheduling import (
+from coach_research.policies.rounds.rounds import Rounds
+from coach_research.scheduling.api import (
     EngineView,
     JobId,
     JobState,
@@ -20,7 +21,6 @@ from coach.core.policies.api.scheduling import (
     SchedulingEvent,
     TimerFired,
 )
-from coach_research.policies.rounds.rounds import Rounds
 
 
 @dataclass

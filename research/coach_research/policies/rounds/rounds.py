@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from coach.core.policies.api.scheduling import (
+from coach_research.scheduling.api import (
     TOLERANCE,
     Arrived,
     EngineView,
@@ -32,8 +32,8 @@ from coach.core.policies.api.scheduling import (
     TimerFired,
     demand,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach.core.policies.placement.incremental import grow, most, take
+from coach_research.scheduling.incremental import grow, most, take
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import EngineView, FloatArray, JobId, JobState
 from coach_research.policies.rounds.fair import Shares
 from coach_research.policies.rounds.rounds import seconds_left, width
+from coach_research.scheduling.api import EngineView, FloatArray, JobId, JobState
 
 
 @dataclass
