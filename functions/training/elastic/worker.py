@@ -90,7 +90,7 @@ class ElasticWorker(Worker):
     # -- the state of the group -------------------------------------------------------------------------------------
 
     def found(self) -> None:
-        """See training.pytorch.elastic.Owner: the checkpoint, or initial weights."""
+        """See training.elastic.group.Owner: the checkpoint, or initial weights."""
         if self._at is not None:  # else it was just made
             self._make_learner()
         self._load()
@@ -119,7 +119,7 @@ class ElasticWorker(Worker):
         load_seconds = self._loaded.seconds + time.perf_counter() - began
         began = time.perf_counter()
         if is_new:
-            self.line.ready()
+            self._group.ready(self._learner)
         report = {"load_seconds": load_seconds, "data_size": len(self._dataset.train), "left": False}
         try:
             self._group.settle(until=lambda: request.epoch in self.line.done)
@@ -201,6 +201,7 @@ class ElasticWorker(Worker):
 
         stored: Background | None = None
         if self._group.rank == 0:
+            self._group.collect(self._learner)
             stored = self._store(place.position)
         copied = time.perf_counter()
         evaluation = None
@@ -213,7 +214,9 @@ class ElasticWorker(Worker):
             del members
             nonlocal stored
             if rank == 0:  # another worker had it, and died
-                stored = stored or self._store(place.position)
+                if stored is None:
+                    self._group.collect(self._learner)
+                    stored = self._store(place.position)
                 if stored is not None:
                     stored.wait()
             return [1.0]
@@ -256,7 +259,7 @@ class ElasticWorker(Worker):
         stop, together = False, 0
         self._progress = {"samples": place.position - place.start, "total": place.end - place.start}
         while place.position < place.end and not stop:
-            measured = [each.clone() for each in learner.buffers]
+            measured = learner.measured
 
             def compute(
                 rank: int,
@@ -264,8 +267,7 @@ class ElasticWorker(Worker):
                 measured: list = measured,
                 deadline: float | None = deadline,
             ) -> tuple[bool, list[float]]:
-                for buffer, before in zip(learner.buffers, measured, strict=True):
-                    buffer.copy_(before)  # a step that is repeated measures once
+                learner.measured = measured  # a step that is repeated measures once
                 mine = share(batch, rank, members)
                 late = deadline is not None and time.perf_counter() >= deadline
                 if mine.start == mine.stop:
