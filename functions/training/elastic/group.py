@@ -124,6 +124,11 @@ class ElasticGroup:
         """Workers that train together at present."""
         return len(self.line.member.view.members) if self.trains else 0
 
+    def has(self, workers: int, servers: int) -> bool:
+        """Whether so many train together at present, with so many servers, or one for each slice."""
+        view = self.line.member.view
+        return self.size >= workers and len(view.servers) >= min(servers, len(view.owner))
+
     def _enter(self) -> Any:
         """Bring all members of a new view to the same state."""
         line, member = self.line, self.line.member
@@ -227,6 +232,9 @@ class ElasticGroup:
     def total(self, compute: Callable[[int, int], list[float]]) -> list[float]:
         """The sums of what `compute(rank, members)` returns over all workers."""
         raise NotImplementedError
+
+    def loaded(self, learner: Any) -> None:
+        """All members have loaded the same checkpoint."""
 
     def collect(self, learner: Any) -> None:
         """Give the learner what it lacks of its optimizer's state, before that is stored."""

@@ -93,9 +93,10 @@ class ElasticWorker(Worker):
         """See training.elastic.group.Owner: the checkpoint, or initial weights."""
         if self._at is not None:  # else it was just made
             self._make_learner()
-        self._load()
-        self._place = _Place(self._request.position)
-        self._at = (self._request.weights_in, self._request.position)
+        # Where all had a state and lost it with their servers, this is the last one that was stored.
+        self._at = weights, position = self._at or (self._request.weights_in, self._request.position)
+        self._load(weights, position)
+        self._place = _Place(position)
 
     def state(self) -> tuple[Any, dict]:
         """See Owner."""
@@ -127,15 +128,15 @@ class ElasticWorker(Worker):
             if request.epoch in self.line.done:
                 return self._report(report, cpu_before, is_new=is_new)  # it ended before this worker came
             if request.wait_for_all:
-                self._group.rest(until=lambda: self._group.size >= request.workers)
+                self._group.rest(until=lambda: self._group.has(request.workers, request.servers))
                 report["form_seconds"] = time.perf_counter() - began
-            self._begin()
-            self._reporter.state("training")
             while True:
                 try:
+                    self._begin()
+                    self._reporter.state("training")
                     return self._trained(report, cpu_before, is_new=is_new)
                 except Replaced:
-                    self._begin()
+                    continue
         except Left:
             report["left"] = True
             return self._report(report, cpu_before, is_new=is_new)
@@ -185,7 +186,8 @@ class ElasticWorker(Worker):
             raise TrainingError("BadRequest", message)
         if self._at != (request.weights_in, request.position):
             self._make_learner()
-            self._load()
+            self._load(request.weights_in, request.position)
+            self._group.loaded(self._learner)
             self._at = (request.weights_in, request.position)
         end = request.position + self._total(first=place.fresh)
         self._place = _Place(request.position, request.epoch, request.position, end, fresh=False)

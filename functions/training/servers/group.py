@@ -182,7 +182,24 @@ class ServerGroup(group.ElasticGroup):
         return [Clock(*each) for each in message["values"]]
 
     def _founded(self, view: View, group: Connections) -> None:
-        learner, _ = self._owner.state()
+        self._seed(self._owner.state()[0], group)
+
+    def loaded(self, learner: ServedLearner) -> None:
+        """See training.elastic.group: the first member's goes to the servers, before any gradient."""
+
+        def seed(rank: int, members: int) -> list[float]:
+            del members
+            if rank == 0:
+                with self.line.changed:
+                    group = self.line.groups.get(self.line.member.view.number)
+                if group is not None:
+                    self._seed(learner, group)
+            return [0.0]
+
+        self.total(seed)
+
+    def _seed(self, learner: ServedLearner, group: Connections) -> None:
+        """Give the servers the weights, and the state of their optimizer where it goes on from a checkpoint."""
         flat = [Flat(learner.flat_weights()), *(Flat([each]) for each in learner.served or ())]
         starts = bounds(flat[0].size)
         for number, of in enumerate(group.pieces):
