@@ -17,7 +17,7 @@
 #                  PROGRAM=1: of a program of your own, results/programs
 # make chaos-kubernetes  N=20 SEED=1: faults at random instants on the cluster; results/kubernetes/chaos.md adds up
 # make histories   N=1000000: as many histories of the protocol by which workers join, leave and die (simulated), goes on
-#                  where it was stopped; results/pytorch/histories.json
+#                  where it was stopped; then of parameter servers; histories.json in results/pytorch, results/elastic
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
@@ -193,6 +193,7 @@ chaos-kubernetes: kubernetes
 histories: N := 1000000
 histories: setup
 	@.venv/bin/python -m tests.functions.membership.histories $(N)
+	@.venv/bin/python -m tests.functions.servers.histories $(N)
 
 SECONDS := 60
 fuzz: setup

@@ -10,7 +10,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from training import ipc, linux
 from training.connections import lines
@@ -18,7 +19,9 @@ from training.errors import TrainingError
 from training.membership.coordinator import Coordinator
 from training.membership.messages import (
     Entered,
+    Formed,
     Lose,
+    Order,
     Out,
     Send,
     Timer,
@@ -48,6 +51,8 @@ class Hub(lines.Listener):
         self._done: list[str] = []
         self._lost: list[dict] = []
         self._changes: dict[int, dict] = {}
+        #: By the number of a view when it was ordered, and what its first two steps took.
+        self._ordered: dict[int, tuple[float, dict]] = {}
         self._reported: tuple[int, bool] | None = None
         #: The last view in which all members trained.
         self._view: View | None = None
@@ -83,7 +88,7 @@ class Hub(lines.Listener):
                     for key, _ in selector.select(wait):
                         self._ready(selector, key.fileobj)
                     while self._timers and self._timers[0][0] <= time.monotonic():
-                        self._obey(self._coordinator.timed_out(heapq.heappop(self._timers)[2]))
+                        self._ask(self._coordinator.timed_out, heapq.heappop(self._timers)[2])
         except BaseException as error:
             self._reporter.fail(
                 TrainingError("Internal", f"the scheduler's hub: {type(error).__name__}: {error}")
@@ -107,7 +112,19 @@ class Hub(lines.Listener):
                 self._resize(message["request"]["members"], message["request"].get("server_members"))
 
     def _resize(self, workers: Sequence[int], servers: Sequence[int] | None) -> None:
-        self._obey(self._coordinator.resize(set(workers), None if servers is None else set(servers)))
+        self._ask(self._coordinator.resize, set(workers), None if servers is None else set(servers))
+
+    def _ask(self, event: Callable[..., list], *arguments: Any) -> None:
+        """Do what the coordinator wants done at an event; the assignment of a view is part of what that takes."""
+        began = time.monotonic()
+        commands = event(*arguments)
+        now = time.monotonic()
+        for command in commands:
+            if isinstance(command, Send) and isinstance(command.message, Order):
+                steps = {"assignment_ms": round(1000 * (now - began), 1)}
+                self._ordered.setdefault(command.message.view.number, (now, steps))
+        self._ordered = dict(sorted(self._ordered.items())[-REMEMBERED:])
+        self._obey(commands)
 
     def _welcome(self, connection: socket.socket, message: dict) -> str | None:
         return message["member"] if isinstance(message.get("member"), str) else None
@@ -124,14 +141,17 @@ class Hub(lines.Listener):
             decoded = decode(message)
             if isinstance(decoded, Entered):
                 self._entered(name, decoded, message)
-            self._obey(self._coordinator.hear(name, decoded))
+            elif isinstance(decoded, Formed) and decoded.number in self._ordered:
+                ordered_at, steps = self._ordered[decoded.number]
+                steps["registration_ms"] = round(1000 * (time.monotonic() - ordered_at), 1)  # the last one's
+            self._ask(self._coordinator.hear, name, decoded)
         elif "put" in message:
             self._values[message["put"]] = message["value"]
             self._broadcast({"put": message["put"], "value": message["value"]})
         elif "done" in message and message["done"] not in self._done:
             self._epoch_done(message["done"])
         elif "failed" in message:
-            self._obey(self._coordinator.lost(name, message["failed"]))
+            self._ask(self._coordinator.lost, name, message["failed"])
         elif "leaving" in message:
             self._ending = True
             self._obey(self._coordinator.end())
@@ -139,7 +159,7 @@ class Hub(lines.Listener):
                 self._obey([Send(server, Out())])
 
     def _gone(self, connection: socket.socket, name: str) -> None:
-        self._obey(self._coordinator.lost(name, "its process ended"))
+        self._ask(self._coordinator.lost, name, "its process ended")
         if self._ending and not self._members:
             sys.stderr.flush()
             os._exit(0)
@@ -165,6 +185,7 @@ class Hub(lines.Listener):
         """A member or server is in a view: what the steps of the change took it, of which the longest counts."""
         view = entered.view
         change = self._changes.setdefault(view.number, {"view": view.number, "pause_ms": 0.0})
+        change |= self._ordered.get(view.number, (0.0, {}))[1]
         if not is_server(name):
             change["step"] = entered.clock
         change["workers"] = [worker_of(each) for each in view.members]

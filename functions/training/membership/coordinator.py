@@ -70,7 +70,8 @@ class Coordinator:
         #: that a view has had.
         self._servers: dict[str, View | None] = {}
         self._used_servers: set[str] = set()
-        self._founded = 0
+        #: The number of the view that founded the group, and of that which servers have had the state of.
+        self._founded = self._seeded = 0
         self._size = 0
         #: Ranks of the workers that belong to the group.
         self.wanted = set(range(workers))
@@ -299,9 +300,12 @@ class Coordinator:
         if self.pending is not None and server in self.pending.servers:
             self._abandon()
         if self.current is not None and server in self.current.servers:
-            if self.pending is not None:
-                self._abandon()
-            self.current, self.entered, self._holders = None, set(), set()
+            self._found_again()
+
+    def _found_again(self) -> None:
+        if self.pending is not None:
+            self._abandon()
+        self.current, self.entered, self._holders = None, set(), set()
 
     def _servers_of(self, wanted: set[int]) -> list[str]:
         """Those that are there of these ranks: as many as there are slices, at most."""
@@ -439,6 +443,9 @@ class Coordinator:
 
     def _force(self, newcomers: tuple[str, ...] = (), servers: list[str] | None = None) -> None:
         """A view of the survivors, and of these, at once."""
+        if self.current.servers and self._seeded != self.current.founded:
+            self._found_again()  # its founder had not given the servers the state yet
+            return
         if self.pending is not None:
             self._abandon()
         survivors = [each for each in self.current.members if each in self._members and each in self._holders]
@@ -461,6 +468,7 @@ class Coordinator:
             if self.current is None:
                 self._recover() if self._reports else self._found()
             elif self.settled:
+                self._seeded = self.current.founded
                 for member in sorted(self._leaving):
                     self._commands.append(Send(member, Out()))
                 self._leaving.clear()
@@ -509,9 +517,12 @@ class Coordinator:
             self._expel(member)
         if not self._knows_wanted:
             self.wanted = {worker_of(each) for each in newest.members}
-        if not set(newest.servers) <= set(self._servers):
-            return  # the state of the slices is lost: the group is founded anew
-        self._founded, self._used_servers = newest.founded, set(newest.servers)
+        held = [self._servers[each] for each in newest.servers if each in self._servers]
+        if len(held) < len(newest.servers) or (newest.number == newest.founded and None in held):
+            self._found()  # the state of the slices is lost, or was not given yet
+            return
+        self._founded = self._seeded = newest.founded
+        self._used_servers = set(newest.servers)
         self._commands += [Send(server, Order(newest)) for server in self._servers]
         self.current = newest
         self._holders = {

@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Sequence
-from typing import NamedTuple
 
 #: Elements of a slice: it stays in a core's cache while an optimizer works on it. Small models are cut into SLICES.
 LARGEST = 128 * 1024
@@ -11,11 +10,8 @@ SLICES = 24
 MESSAGE = 8
 
 
-class Piece(NamedTuple):
-    """Slices first to last - 1, of one owner: what one message has."""
-
-    first: int
-    last: int
+#: Slices of one owner, by their numbers: what one message has.
+Piece = tuple[int, ...]
 
 
 def bounds(size: int) -> list[int]:
@@ -47,18 +43,19 @@ def assign(sizes: Sequence[int], owner: Sequence[int | None], servers: int) -> t
         load, server = heapq.heappop(emptiest)
         found[number] = server
         heapq.heappush(emptiest, (load + sizes[number], server))
-    return tuple(found)  # type: ignore[arg-type]
+    while True:  # no server is left with nothing where others have two slices
+        load, server = heapq.heappop(emptiest)
+        fullest, of = max(emptiest, default=(load, server))
+        spare = [n for n, each in enumerate(found) if each == of and sizes[n] < fullest - load]
+        if not spare:
+            return tuple(found)  # type: ignore[arg-type]
+        found[spare[-1]] = server
+        emptiest.remove((fullest, of))
+        emptiest += [(fullest - sizes[spare[-1]], of), (load + sizes[spare[-1]], server)]
+        heapq.heapify(emptiest)
 
 
 def pieces(owner: Sequence[int], server: int) -> list[Piece]:
     """A server's slices in messages."""
-    found: list[Piece] = []
-    for number, of in enumerate(owner):
-        if of != server:
-            continue
-        before = found[-1] if found else None
-        if before and before.last == number and before.last - before.first < MESSAGE:
-            found[-1] = Piece(before.first, number + 1)
-        else:
-            found.append(Piece(number, number + 1))
-    return found
+    mine = [number for number, of in enumerate(owner) if of == server]
+    return [tuple(mine[start : start + MESSAGE]) for start in range(0, len(mine), MESSAGE)]

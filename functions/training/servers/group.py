@@ -204,39 +204,44 @@ class ServerGroup(group.ElasticGroup):
         starts = bounds(flat[0].size)
         for number, of in enumerate(group.pieces):
             for piece in of:
-                counts = [learner.updates] * (piece.last - piece.first)
-                frames = [each.read(starts[n], starts[n + 1]) for n in range(*piece) for each in flat]
-                group.send(number, {"op": "seed", "first": piece.first, "counts": counts}, frames)
+                counts = [learner.updates] * len(piece)
+                frames = [each.read(starts[n], starts[n + 1]) for n in piece for each in flat]
+                group.send(number, {"op": "seed", "piece": piece, "counts": counts}, frames)
 
     def _give(self, group: Connections, rank: int, *, whole: bool) -> None:
         message: dict[str, Any] = {"op": "given", "last": self._last}
         frames: list[np.ndarray] = []
         if whole:
             learner, plain = self._owner.state()
-            message |= {"plain": plain, "updates": learner.updates}
             frames = learner.measured
+            message |= {"plain": plain, "updates": learner.updates, "measured": len(frames)}
+            if _relays(group.view):
+                frames += learner.flat_weights()
         to = group.view.members[rank]
         group.send(0, {"op": "relay", "to": to, "message": message}, frames)
 
     def _receive(self, group: Connections, rank: int, *, whole: bool) -> Any:
-        answer, measured = next(group.answers("given"))
+        answer, frames = next(group.answers("given"))
         if not whole:
             self._pull(group)
             return answer["last"]
+        given = [np.frombuffer(each, np.float32) for each in frames]
+        fresh = {} if _relays(group.view) else self._pull(group, write=False)
 
         def restore(learner: ServedLearner) -> None:
-            learner.measured = [np.frombuffer(each, np.float32) for each in measured]
+            learner.measured, weights = given[: answer["measured"]], given[answer["measured"] :]
             learner.updates = answer["updates"]
+            for mine, values in zip(learner.flat_weights(), weights, strict=False):
+                mine[:] = values
             self._write(learner, fresh)
 
-        fresh = self._pull(group, write=False)
         return lambda: self._owner.install(restore, answer["plain"])
 
     def _write(self, learner: ServedLearner, fresh: dict[Piece, list[Any]]) -> None:
         flat = Flat(learner.flat_weights())
         starts = bounds(flat.size)
         for piece, frames in fresh.items():
-            for number, frame in zip(range(*piece), frames, strict=True):
+            for number, frame in zip(piece, frames, strict=True):
                 flat.write(starts[number], np.frombuffer(frame, np.float32))
 
     def _pull(self, group: Connections, *, write: bool = True, whole: bool = False) -> dict[Piece, list[Any]]:
@@ -246,7 +251,7 @@ class ServerGroup(group.ElasticGroup):
             group.send(number, {"op": "pull", "piece": piece, "whole": whole})
         fresh: dict[Piece, list[Any]] = {}
         for message, frames in group.answers("pulled") if waiting else ():
-            fresh[Piece(*message["piece"])] = frames
+            fresh[tuple(message["piece"])] = frames
             if len(fresh) == len(waiting):
                 break
         if write:
@@ -274,14 +279,14 @@ class ServerGroup(group.ElasticGroup):
                 for number, piece in enumerate(turn):
                     if piece is not None:
                         waiting.add(piece)
-                        frames = [flat.read(starts[n], starts[n + 1]) for n in range(*piece)]
+                        frames = [flat.read(starts[n], starts[n + 1]) for n in piece]
                         group.send(number, push | {"piece": piece}, frames)
         sums, fresh = None, {}
         for message, frames in group.answers("add", "weights"):
             if message["op"] == "add":
                 sums = message["values"]
             else:
-                fresh[Piece(*message["piece"])] = frames
+                fresh[tuple(message["piece"])] = frames
             if sums is not None and len(fresh) == len(waiting):
                 break
         self.waited += time.perf_counter() - began
@@ -340,9 +345,14 @@ class ServerGroup(group.ElasticGroup):
         starts = bounds(Flat(learner.flat_weights()).size)
         served: list[np.ndarray] = []
         for piece, frames in fresh.items():
-            each = len(frames) // (piece.last - piece.first)
+            each = len(frames) // len(piece)
             served = served or [np.zeros(starts[-1], np.float32) for _ in range(each - 1)]
-            for place, number in enumerate(range(*piece)):
+            for place, number in enumerate(piece):
                 for array, frame in zip(served, frames[place * each + 1 : (place + 1) * each], strict=True):
                     array[starts[number] : starts[number + 1]] = np.frombuffer(frame, np.float32)
         learner.served = served
+
+
+def _relays(view: View) -> bool:
+    """Whether a newcomer gets the weights from a worker: a step that this view has cut off is applied in part."""
+    return not view.planned and view.newcomers != view.members

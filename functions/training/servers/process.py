@@ -18,12 +18,11 @@ from training import ipc, linux
 from training.connections import lines
 from training.errors import TrainingError
 from training.membership.messages import Entered, Tell, View, as_view, decode, encode
-from training.membership.slices import Piece
 from training.reporter import Reporter
 from training.request import StartRequest
 from training.servers import optimizers
 from training.servers.optimizers import Rule
-from training.servers.server import End, Forward, Norms, Push, Reply, Server, Ship, Slice
+from training.servers.server import End, Norms, Push, Reply, Server, Ship, Slice
 
 
 @functools.lru_cache(8)
@@ -149,7 +148,7 @@ class ServerProcess:
             case "join":
                 return server.join(worker, number)
             case "push":
-                rule, piece = _rule(header["rule"]), Piece(*header["piece"])
+                rule, piece = _rule(header["rule"]), tuple(header["piece"])
                 push = Push(piece, header["clock"], _arrays(frames), header["offer"], rule)
                 return server.push(worker, number, push)
             case "add":
@@ -157,9 +156,9 @@ class ServerProcess:
             case "say":
                 return server.say(worker, number, header["value"])
             case "pull":
-                return server.pull(worker, number, Piece(*header["piece"]), whole=header["whole"])
+                return server.pull(worker, number, tuple(header["piece"]), header["whole"])
             case "seed":
-                return server.seed(number, header["first"], _slices(header["counts"], frames))
+                return server.seed(number, tuple(header["piece"]), _slices(header["counts"], frames))
             case "relay":
                 return server.relay(number, header["to"], header["message"], frames)
             case "ship":
@@ -176,13 +175,7 @@ class ServerProcess:
             self._view, self._entered_at = self.server.view, time.monotonic()
         for command in commands:
             match command:
-                case Reply(worker, view, message, piece, whole):
-                    frames: list[Any] = []
-                    for number in range(*piece) if piece else ():
-                        arrays = self.server.slices[number].arrays
-                        frames += arrays if whole else arrays[:1]
-                    self._send(worker, view, message | {"piece": piece}, frames)
-                case Forward(worker, view, message, frames):
+                case Reply(worker, view, message, frames):
                     self._send(worker, view, message, frames)
                 case Ship(server, view, number, slice_):
                     header = {"op": "ship", "view": vars(view), "number": number}

@@ -44,18 +44,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer a worker of a view; with the weights of a piece, or `whole` slices."""
-
-    worker: str
-    view: int
-    message: dict
-    piece: Piece | None = None
-    whole: bool = False
-
-
-@dataclass(frozen=True)
-class Forward:
-    """What a worker sends to another one."""
+    """Send a worker of a view an answer, or what another worker gives it, with arrays."""
 
     worker: str
     view: int
@@ -90,7 +79,7 @@ class End:
     because: str | None = None
 
 
-Command = Tell | Reply | Forward | Ship | Norms | End
+Command = Tell | Reply | Ship | Norms | End
 
 #: Update a slice: its arrays, the workers' gradients in their order, the rule, the number of the update, what the sum
 #: of squares of all slices is (None where the rule does not clip by the norm).
@@ -266,7 +255,7 @@ class Server:
             for piece, of in step.pushes.items()
             if piece not in step.done
             and len(of) == len(members)
-            and all(number in self.slices for number in range(*piece))
+            and all(number in self.slices for number in piece)
         }
         if any(pushes[0].rule.clip_norm is not None for pushes in there.values()):
             total = self._norm(step, there)
@@ -276,7 +265,7 @@ class Server:
             total = None
         for piece, pushes in there.items():
             step.done.add(piece)
-            for place, number in enumerate(range(*piece)):
+            for place, number in enumerate(piece):
                 slice_ = self.slices[number]
                 if slice_.applied == step.clock:
                     continue  # before a worker died: the others repeat the step
@@ -293,12 +282,16 @@ class Server:
                 self._enter(following)
 
     def _reply(self, worker: str, message: dict, piece: Piece | None = None, *, whole: bool = False) -> None:
-        self._commands.append(Reply(worker, self.view.number, message, piece, whole))
+        """With the weights of a piece, or its `whole` slices."""
+        frames: list[Any] = []
+        for number in piece or ():
+            frames += self.slices[number].arrays if whole else self.slices[number].arrays[:1]
+        self._commands.append(Reply(worker, self.view.number, message | {"piece": piece}, frames))
 
     def _norm(self, step: _Step, there: dict[Piece, list[Push]]) -> float | None:
         """The sum of squares of all slices; None until all servers have said theirs."""
         for piece, pushes in there.items():
-            for place, number in enumerate(range(*piece)):
+            for place, number in enumerate(piece):
                 if number not in step.squares:
                     step.squares[number] = self._squares([push.gradients[place] for push in pushes])
         me = self.view.servers.index(self.name)
@@ -354,29 +347,29 @@ class Server:
         """What a worker gives to another one."""
 
         def forward() -> None:
-            self._commands.append(Forward(to, number, message, frames))
+            self._commands.append(Reply(to, number, message, frames))
 
         self._in_view(number, forward)
         return self._take()
 
-    def seed(self, number: int, first: int, parts: list[Slice]) -> list[Command]:
+    def seed(self, number: int, piece: Piece, parts: list[Slice]) -> list[Command]:
         """The founder's weights, with the state of their optimizer where it goes on from a checkpoint."""
 
         def take() -> None:
-            self.slices.update(enumerate(parts, first))
+            self.slices.update(zip(piece, parts, strict=True))
             self._settle()
 
         self._in_view(number, take)
         return self._take()
 
-    def pull(self, worker: str, number: int, piece: Piece, *, whole: bool) -> list[Command]:
+    def pull(self, worker: str, number: int, piece: Piece, whole: bool) -> list[Command]:
         """A worker wants the weights of these slices, or the `whole` slices."""
         self._in_view(number, self._pull, worker, piece, whole)
         return self._take()
 
     def _pull(self, worker: str, piece: Piece, whole: bool) -> None:
-        if all(number in self.slices for number in range(*piece)):
-            message = {"op": "pulled", "counts": [self.slices[number].count for number in range(*piece)]}
+        if all(number in self.slices for number in piece):
+            message = {"op": "pulled", "counts": [self.slices[number].count for number in piece]}
             self._reply(worker, message, piece, whole=whole)
         else:
             self._pulls.append((worker, piece, whole))
