@@ -9,6 +9,7 @@ A slice's weights are the exchanges that made them. A gradient knows the weights
 are not those of the server, an update was lost or doubled.
 """
 
+import heapq
 import random
 import sys
 from collections import defaultdict
@@ -219,10 +220,20 @@ class ServedWorld(World):
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
-    def _channel(self, key: tuple) -> float:
-        """After how long what is sent now arrives: in the order in which it was sent."""
+    def _send(self, to: Process, key: tuple, call: Callable, *arguments: Any) -> None:
+        """What is sent on a channel arrives in the order in which it was sent."""
         self._channels[key] = max(self._channels[key], self.now + self.delay(0.008))
-        return self._channels[key] - self.now
+        self._at(self._channels[key], to, call, arguments)
+
+    def _at(self, when: float, process: Process, call: Callable, arguments: tuple) -> None:
+        self._serial += 1
+        heapq.heappush(self._queue, (when, self._serial, self._run_on, (process, call, arguments)))
+
+    def _run_on(self, process: Process, call: Callable, arguments: tuple) -> None:
+        if process.frozen_until > self.now and not process.dead:
+            self._at(process.frozen_until, process, call, arguments)
+        else:
+            super()._run_on(process, call, arguments)
 
     def _to_server(self, process: Process, link: Link, name: str, call: str, *arguments: Any) -> None:
         def arrive(server: ServerProcess) -> None:
@@ -230,12 +241,12 @@ class ServedWorld(World):
             self._do(server, getattr(server.member, call)(*arguments))
 
         if link.open and not self.servers[name].dead:
-            self.on(self.servers[name], self._channel((process.name, link.view.number, name)), arrive)
+            self._send(self.servers[name], (process.name, link.view.number, name), arrive)
 
     def _to_worker(self, server: ServerProcess, name: str, view: int, what: tuple) -> None:
         found = [each for each in [*self.processes.values(), *self._old] if each.name == name]
         if found:
-            self.on(found[0], self._channel((server.name, name, view)), self._arrived, view, what)
+            self._send(found[0], (server.name, name, view), self._arrived, view, what)
 
     def _arrived(self, process: Process, view: int, what: tuple) -> None:
         link = process.links.get(view)
@@ -281,7 +292,7 @@ class ServedWorld(World):
             if not peer.over:  # a slice that is lost shows later
                 self._do(peer, getattr(peer.member, call)(*arguments))
 
-        self.on(self.servers[name], self._channel((server.name, name)), arrive)
+        self._send(self.servers[name], (server.name, name), arrive)
 
     # -- a worker ---------------------------------------------------------------------------------------------------
 
