@@ -45,8 +45,6 @@ class Hub(lines.Listener):
         super().__init__(request)
         self._reporter = reporter
         self._coordinator = Coordinator(secrets.token_hex(4), request.workers, request.servers)
-        if request.members is not None:
-            self._resize(request.members, request.server_members)
         self._values: dict[str, str] = {}
         self._done: list[str] = []
         self._lost: list[dict] = []
@@ -62,6 +60,8 @@ class Hub(lines.Listener):
         self._serial = itertools.count()
         self._orders: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self._wake, self._waker = socket.socketpair()
+        if request.members is not None:
+            self._resize(request.members, request.server_members)
         threading.Thread(target=self._run, name="membership", daemon=True).start()
 
     def tell(self, message: dict) -> None:
