@@ -72,6 +72,14 @@ class Account:
     held: Money = 0  #: the sum of these
     noticed: tuple[float, int] = (-math.inf, 0)  #: when its users were last noticed, and at how many percent
 
+    def terms(self) -> AccountSet:
+        """What a user has set."""
+        kind, zone = self.period.kind, self.period.zone
+        return AccountSet(
+            self.set_at, self.name, self.amount, self.currency, kind, zone, self.parent,
+            labels=self.labels, removed=self.removed,
+        )  # fmt: skip
+
     def written(self) -> str:
         """`50 USD/month`."""
         per = "" if self.period.kind == EVER else f"/{self.period.kind}"
