@@ -47,6 +47,25 @@ GROUP = "coach.commands"
 Misused: Any = typer.BadParameter.__mro__[2]
 
 
+#: What people of other programs type, and the command here.
+OTHER_WORDS = {
+    **dict.fromkeys(("list", "ls", "jobs", "queue", "status", "top"), "ps"),
+    **dict.fromkeys(("get", "describe", "info"), "show"),
+    **dict.fromkeys(("stop", "pause"), "suspend"),
+    **dict.fromkeys(("continue", "restart"), "resume"),
+    **dict.fromkeys(("kill", "rm", "remove", "abort"), "cancel"),
+    **dict.fromkeys(("delete", "clean"), "cancel or coach prune"),
+    **dict.fromkeys(("start", "launch", "exec", "train"), "run"),
+    **dict.fromkeys(("apply", "create", "enqueue"), "submit"),
+    **dict.fromkeys(("watch", "dashboard", "web"), "ui"),
+    **dict.fromkeys(("check", "lint"), "validate"),
+    "cost": "prices",
+    "log": "logs",
+    "tail": "logs -f",
+    "download": "model",
+}
+
+
 class Commands(typer.core.TyperGroup):
     """Coach's own commands, and those that installed packages bring: entry points of the group `coach.commands`.
 
@@ -63,6 +82,13 @@ class Commands(typer.core.TyperGroup):
                 alone.command(name=cmd_name)(point.load())
                 self.add_command(found := typer.main.get_command(alone))
         return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See `click.Group`; an unknown name gets the command that other programs call so."""
+        meant = OTHER_WORDS.get(args[0])
+        if meant is not None and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean coach {meant}?")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """See `click.Group`."""

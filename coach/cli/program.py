@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -115,17 +114,6 @@ _FIELDS = {
 def options(**given: Any) -> dict[str, Any]:
     """Options of a program by their names on the command line."""
     return {f"--{name.replace('_', '-')}": value for name, value in given.items()}
-
-
-def line_of(command: Sequence[str], options: Mapping[str, Any]) -> str:
-    """What `coach run` was given, to be typed again."""
-    given = [
-        word
-        for name, value in options.items()
-        if value
-        for word in ((name,) if value is True else (name, str(value)))
-    ]
-    return shlex.join([*given, "--", *command])
 
 
 def text_of(job: LoadedJob) -> str:

@@ -40,8 +40,9 @@ _PATH_FIELDS = (
     ("spec", "checkpoint", "uri"),
     ("spec", "program", "directory"),
 )
+#: The folder that `make data` makes.
+OF_EXAMPLES = (".data", "mnist-digits")
 _HOW_TO_GET = {
-    DataFormat.DIGITS_JSON: "`make data` gets the digits; then",
     DataFormat.IDX: "get the MNIST IDX files and",
     DataFormat.CIFAR10: "get the CIFAR-10 binary files and",
 }
@@ -322,7 +323,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
         with path.open("rb") as file:
             digest = _sha256(file)
     except FileNotFoundError:
-        return [found.problem(at, "no such file", _shown(path), _instead(found, is_model))]
+        return [found.problem(at, "no such file", _shown(path), _instead(found, is_model, path))]
     except (OSError, ValueError) as error:
         seen = getattr(error, "strerror", None) or str(error)
         where = Path(getattr(error, "filename", None) or path)
@@ -410,11 +411,13 @@ def _other_format(found: _Found, path: Path) -> list[Problem]:
     ]
 
 
-def _instead(found: _Found, is_model: bool) -> str:
+def _instead(found: _Found, is_model: bool, path: Path) -> str:
     if is_model:
         return "the path of the model file, relative to the job file"
     if found.job.spec.data is None:
         return "the folder that the command runs in, relative to the job file"
+    if path.parts[-2:] == OF_EXAMPLES:
+        return "`make data` gets the digits of the examples"
     how = _HOW_TO_GET.get(found.job.spec.data.format)
     return f"{how} give their folder" if how else "the path of the data, relative to the job file"
 

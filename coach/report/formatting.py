@@ -61,11 +61,12 @@ def amount(value: float | None) -> str:
     return f"{value:.{min(max(places, 2), 9)}f}"
 
 
-def rest(value: float | None) -> str:
-    """The rest of a budget, in currency units: with enough digits to show that something was spent."""
-    if value is None:
+def left(budget: float | None, spent: float) -> str:
+    """What is left of a budget, in currency units, with as many decimals as `amount` gives what was spent."""
+    if budget is None:
         return UNKNOWN
-    return number(value, 5)
+    decimals = len(amount(spent).partition(".")[2])
+    return f"{budget - spent:.{decimals}f}" if decimals else plain_amount(budget - spent)
 
 
 def money(value: Money | None, currency: str) -> str:

@@ -125,4 +125,5 @@ def as_training_error(error: BaseException) -> TrainingError:
     if isinstance(error, Exception) and (known := backend.current().failure(error)) is not None:
         return TrainingError(*known)
     traceback.print_exception(error)
-    return TrainingError("Internal", f"{type(error).__name__}: {error}")
+    name, text = type(error).__name__, str(error)
+    return TrainingError("Internal", text if text.startswith(f"{name}: ") else f"{name}: {text}")

@@ -157,6 +157,17 @@ def checked_accuracy(share: float, found: str) -> float:
     return min(max(share, 0.0), 1.0)
 
 
+def check_labels(lowest: float, highest: float, outputs: int, uri: str) -> None:
+    """Raise TrainingError ModelInvalid where the labels of a classification do not fit the network's `outputs`.
+
+    gluon's SoftmaxCrossEntropyLoss takes such a label for the nearest one that fits, and says nothing.
+    """
+    if lowest < 0 or highest >= outputs:
+        fits = "outputs, which fit" if outputs != 1 else "output, which fits"
+        found = f"{uri}: labels go from {lowest:g} to {highest:g}, but the network has {outputs} {fits}"
+        raise TrainingError("ModelInvalid", f"{found} labels from 0 to {outputs - 1}")
+
+
 def check_answers(answers: int, labels: int, samples: int, found: str) -> None:
     """Raise TrainingError ModelInvalid unless there is an answer for each label, and as many for each sample."""
     if answers == labels and answers % samples == 0:

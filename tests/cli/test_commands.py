@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from coach.cli import reference
-from coach.cli.main import invoke
+from coach.cli.main import OTHER_WORDS, invoke
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
@@ -401,3 +401,45 @@ def test_estimators_are_judged_on_a_file(capsys: pytest.CaptureFixture[str], tmp
 
 def test_version_says_which_coach_and_which_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"coach \S+, Python 3\.\d+\.\d+\n", run(capsys, "--version")[1])
+
+
+# -- words of other programs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("list", "coach ps"),
+        ("status", "coach ps"),
+        ("stop", "coach suspend"),
+        ("delete", "coach cancel or coach prune"),
+    ],
+)
+def test_a_word_of_other_programs_gets_the_command_here(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, typed, "x")
+    assert code == 2
+    assert err.endswith(f"Error: No such command {typed!r}. Did you mean {meant}?\n")
+
+
+def test_the_words_of_other_programs_name_commands() -> None:
+    names = {name.partition(" ")[0] for name, _ in reference.helps()}
+    assert {meant.partition(" ")[0] for meant in OTHER_WORDS.values()} <= names
+    assert not (names - {"train"}) & set(OTHER_WORDS)
+
+
+def test_train_with_a_job_file_names_run(job_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "train", str(job_file))
+    assert code == 2
+    assert err.endswith(f"To train a job, type: coach run {job_file}\n")
+
+
+def test_validate_refuses_a_job_that_the_nodes_can_never_hold(
+    job_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "validate", str(job_file), "--nodes", "2x16")[0] == 0
+    code, out, err = run(capsys, "validate", str(job_file), "--nodes", "2x0.01")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{job_file}:1:1 spec.resources: no node can hold digits (needs ")
+    assert "the largest node has 0.01 cpu" in err

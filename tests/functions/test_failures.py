@@ -189,6 +189,15 @@ def loss(): return gluon.loss.SoftmaxCrossEntropyLoss()
         "ModelInvalid",
         "kernel",
     ),
+    "labels outside": (
+        """
+from mxnet import gluon
+def net(): return gluon.nn.Dense(5)
+def loss(): return gluon.loss.SoftmaxCrossEntropyLoss()
+""",
+        "ModelInvalid",
+        "labels go from 0 to 9, but the network has 5 outputs, which fit labels from 0 to 4",
+    ),
     "mean loss": (
         """
 from mxnet import gluon

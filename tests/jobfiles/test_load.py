@@ -246,7 +246,7 @@ def test_files_that_are_not_there_are_told_with_the_other_mistakes(folder):
         f'{place}:6:17 spec.model.file: no such file ("{folder}/lenet.py") - '
         "the path of the model file, relative to the job file",
         f'{place}:7:36 spec.data.uri: no such file ("{folder}/digits") - '
-        "`make data` gets the digits; then give their folder",
+        "the path of the data, relative to the job file",
         f'{place}:10:9 spec.seed: not a whole number ("x") - a whole number from 0 to 2147483647',
         f"{folder}/none.yaml:1:1: cannot be read (No such file or directory) - a YAML file with jobs",
         f"{folder}:1:1: cannot be read (not a file) - a YAML file with jobs",

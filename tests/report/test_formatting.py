@@ -65,8 +65,10 @@ def test_money_says_its_currency_and_a_missing_budget_aloud() -> None:
 
 
 def test_what_is_left_shows_that_something_was_spent() -> None:
-    assert formatting.rest(0.05 - 0.00021) == "0.04979"
-    assert formatting.rest(5 - 0.0021) == "4.9979"
+    assert formatting.left(0.05, 0.00021) == "0.04979"
+    assert formatting.left(5, 0.0021) == "4.9979"
+    assert formatting.left(20, 12.5) == "7.50"
+    assert formatting.left(0.02, 0) == "0.02"
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,8 @@ class Showing:
         self._output = output
         self._live = live and self.screen.is_terminal
 
-    def run(self, make: Callable[[RunObserver], Foreground], again: str) -> int:
-        """Run the session that `make` makes, and show how its jobs ended; `again` is the command that resumes them.
-
-        Returns the exit code.
-        """
+    def run(self, make: Callable[[RunObserver], Foreground]) -> int:
+        """Run the session that `make` makes, and show how its jobs ended. Returns the exit code."""
         display = LiveDisplay(self.screen) if self._live else None
         session: Foreground = make(display or Lines(self.screen, lambda: session.jobs))
         if display:
@@ -43,5 +40,5 @@ class Showing:
         elif self._output is Format.CSV:
             print_csv(JOB_COLUMNS, map(fields, rows))
         elif rows:
-            ending(self.screen, rows, forecasts, again)
+            ending(self.screen, rows, forecasts)
         return code

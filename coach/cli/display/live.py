@@ -1,4 +1,7 @@
-"""The output of `coach run` on a terminal: one display that is updated in place and removed at the end."""
+"""The output of `coach run` on a terminal: a line for each important event, and below them a display of the jobs.
+
+The display is updated in place and removed at the end; the lines stay.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from coach.cli.display.status_lines import MAX_LINES, Running, screen
+from coach.cli.display.status_lines import Running, event_line, screen
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
@@ -26,6 +29,8 @@ from coach.report.rows import Rows
 
 #: Seconds between two refreshes: often enough for a bar, not too often for a slow connection.
 REFRESH = 0.25
+#: Lines printed again where a terminal of another size is drawn anew.
+AGAIN = 20
 HINTS = (
     "Ctrl-C stops at the end of the running epochs",
     "stopping at the end of the running epochs; Ctrl-C again to stop now",
@@ -41,7 +46,8 @@ class LiveDisplay:
         self._console = console
         self._session: Foreground | None = None
         self._narrator = EventFormatter(self._jobs)
-        self._lines: collections.deque[Line] = collections.deque(maxlen=MAX_LINES)
+        self._lines: list[Line] = []
+        self._printed: collections.deque[Text] = collections.deque(maxlen=AGAIN)
         self._quiet = _QuietTerminal()
         self._rows = Rows()
 
@@ -73,14 +79,26 @@ class LiveDisplay:
                     size = self._console.size
                     live.stop()
                     self._console.clear()
+                    for line in self._printed:
+                        self._console.print(line)
                     shown, live = self._begin(session)
+                self._print_lines()
                 drawn = self._screen(session)
                 if drawn != shown:
                     shown = drawn
                     live.update(drawn, refresh=True)
         finally:
             with contextlib.suppress(OSError):
+                self._print_lines()
                 live.stop()
+
+    def _print_lines(self) -> None:
+        """What happened since the last time, above the display."""
+        lines, self._lines = self._lines, []
+        for line in lines:
+            text = event_line(line, several=len(self._jobs()) > 1)
+            self._console.print(text)
+            self._printed.append(text)
 
     def close(self) -> None:
         """Give the terminal back."""
@@ -119,7 +137,7 @@ class LiveDisplay:
                 seen.samples if seen else 0,
                 seen.total if seen else 0,
             )
-        return screen(rows, running, list(self._lines), HINTS[min(session.stops, 3)], self._console.size)
+        return screen(rows, running, HINTS[min(session.stops, 3)], self._console.size)
 
 
 class _QuietTerminal:

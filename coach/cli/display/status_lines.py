@@ -1,6 +1,6 @@
 """Jobs as lines: for each refresh of the live display, and for `ps` where its table does not fit.
 
-Pure: rows, progress and lines in; texts out, each at most as wide as the terminal.
+Pure: rows and progress in; texts out, each at most as wide as the terminal.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from coach.report.status import JobRow
 
 #: From this many columns on, the ETA's bounds and more space between columns fit.
 WIDE = 100
-#: Lines below the jobs, at most.
-MAX_LINES = 6
 MIN_NAME = 8
 GAP = 2
 BAR = 32
@@ -44,7 +42,6 @@ class Running:
 def screen(
     rows: Sequence[JobRow],
     running: Mapping[str, Running],
-    lines: Sequence[Line],
     hint: str,
     size: tuple[int, int],
 ) -> Text:
@@ -55,10 +52,6 @@ def screen(
     parts = job_lines(shown, running, width)
     if hidden:
         parts.append(_cut(Text(f"and {formatting.count(hidden, 'more job')}: coach ps", "dim"), width))
-    room = min(MAX_LINES, height - len(parts) - 3)
-    if lines and room > 0:
-        several = len(rows) > 1
-        parts += [Text(), *(_happened(line, several, width) for line in lines[-room:])]
     parts.append(_cut(Text(hint, "dim"), width))
     return Text("\n").join(parts)
 
@@ -163,9 +156,10 @@ def _doing(row: JobRow, now: Running | None, width: int) -> Text:
     )
 
 
-def _happened(line: Line, several: bool, width: int) -> Text:
+def event_line(line: Line, *, several: bool) -> Text:
+    """One event, with its job's name where there are `several`."""
     who = f"{line.job}: " if line.job and several else ""
-    return _cut(Text.assemble((formatting.clock(line.at) + " ", "dim"), who + line.text), width)
+    return Text.assemble((formatting.clock(line.at) + " ", "dim"), who + line.text)
 
 
 def _cut(text: Text, width: int) -> Text:

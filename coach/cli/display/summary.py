@@ -45,10 +45,8 @@ def beginning(
     say(screen, "")
 
 
-def ending(
-    screen: Console, rows: Sequence[JobRow], forecasts: Mapping[str, Sequence[ForecastRow]], again: str
-) -> None:
-    """The summary, and the next useful commands; `again` resumes jobs that were stopped.
+def ending(screen: Console, rows: Sequence[JobRow], forecasts: Mapping[str, Sequence[ForecastRow]]) -> None:
+    """The summary, and the next useful commands.
 
     Of few jobs also what was predicted of each (`forecasts`, by name), and what it took.
     """
@@ -62,18 +60,17 @@ def ending(
         why = "" if row.state == State.SUCCEEDED else f"{REASON_INFO[Reason(row.reason)].words}: "
         say(screen, f"{row.name}: {why}{row.message}")
     say(screen, "")
-    names = " ".join(row.name for row in rows)
-    if any(row.state == State.WAITING for row in rows):
-        say(screen, f"  go on       {again}")
     say(screen, f"  details     coach show {rows[0].name}")
     programs = [row.name for row in rows if row.framework == Framework.ANY]
-    if programs:
-        say(screen, f"  its output  coach logs {programs[0]}")
+    failed = [row.name for row in rows if row.state == State.FAILED]
+    if programs or failed:
+        say(screen, f"  its output  coach logs {(failed or programs)[0]}")
     trained = [row.name for row in rows if row.full_epochs and row.name not in programs]
     if trained:
         say(screen, f"  best model  coach model {trained[0]}")
-    say(screen, f"  CSV files   coach export {names}")
-    say(screen, f"  figures     coach plot {names}")
+    if drawn := " ".join(row.name for row in rows if row.full_epochs):
+        say(screen, f"  CSV files   coach export {drawn}")
+        say(screen, f"  figures     coach plot {drawn}")
 
 
 def _forecasts(screen: Console, row: JobRow, forecasts: Sequence[ForecastRow]) -> None:
@@ -145,7 +142,7 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
         "TARGET": [formatting.goal(row.metric, row.target) for row in rows],
         "TIME": [formatting.duration(row.seconds) for row in rows],
         "SPENT / BUDGET": [tables.money(row) for row in rows],
-        "LEFT": [formatting.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
+        "LEFT": [formatting.left(row.budget, row.spent) for row in rows],
     }
     right = {"EPOCHS", *_best(rows), "TIME", "LEFT"}
     made = table(*((name, "right") if name in right else name for name in columns))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,7 +76,7 @@ def command(  # noqa: PLR0917 - they are options
         raise UserError(f"--figure {figure}: for one job; {len(specs)} were given")
     amounts = _amounts(budget) if budget else []
     if probe:
-        _probe(home, files, specs, probe, nodes, output)
+        _probe(home, specs, probe, nodes, output)
     if find(home) and not nodes:
         with service_of(home) as client:
             cluster = client.nodes()
@@ -108,9 +107,8 @@ def command(  # noqa: PLR0917 - they are options
             _show(screen, one)
 
 
-def _probe(  # noqa: PLR0917
+def _probe(
     home: StateDirectory,
-    files: Sequence[Path],
     specs: Sequence[TrainingJob],
     amount: float,
     nodes: str,
@@ -135,8 +133,7 @@ def _probe(  # noqa: PLR0917
         )
     policy, probes = chosen_policy("", [probe_of(spec, amount) for spec in specs])
     cluster = partial(chosen_cluster, PlatformKind.LOCAL, nodes, "", "", "", probes)
-    line = shlex.join(map(str, files))
-    code = run_here(home, Showing(output, True, result=False), line, probes, policy, cluster)
+    code = run_here(home, Showing(output, True, result=False), probes, policy, cluster)
     if code not in (0, 3):
         raise typer.Exit(code)
 

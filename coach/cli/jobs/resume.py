@@ -108,4 +108,4 @@ def _here(  # noqa: PLR0917
             accepted=accepted,
         )
 
-    return showing.run(make, f"coach resume {past.job.name}")
+    return showing.run(make)

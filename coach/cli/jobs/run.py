@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 import typer
@@ -114,7 +113,6 @@ def command(  # noqa: PLR0917 - they are options
         raise typer.Exit(0)
     volumes = () if platform is PlatformKind.LOCAL else VOLUMES
     loaded = [found] if found is not None else load(files or [], volumes=volumes)
-    line = program.line_of(words.obj, given) if found is not None else shlex.join(map(str, files or []))
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     check_placement(placement, allocator)
     home = StateDirectory.default()
@@ -122,7 +120,7 @@ def command(  # noqa: PLR0917 - they are options
     if not find(home):
         cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs, placement)
         try:
-            raise typer.Exit(run_here(home, showing, line, specs, allocator, cluster))
+            raise typer.Exit(run_here(home, showing, specs, allocator, cluster))
         except ServiceRunsError:
             pass  # it has started since
     own = (
@@ -133,18 +131,17 @@ def command(  # noqa: PLR0917 - they are options
         or ("" if placement == "gang" else placement)
     )
     with program.as_files(found, files or []) as sent:
-        raise typer.Exit(_there(home, showing, sent, line, specs, policy, own))
+        raise typer.Exit(_there(home, showing, sent, specs, policy, own))
 
 
-def run_here(  # noqa: PLR0917
+def run_here(
     home: StateDirectory,
     showing: Showing,
-    line: str,
     specs: Sequence[TrainingJob],
     allocator: policies.Policy,
     choose: Callable[[], tuple[tuple[Node, ...], MakePlatform]],
 ) -> int:
-    """Run them in this process. `line`: what `coach run` was given."""
+    """Run them in this process."""
     from coach.cli.display.summary import beginning
     from coach.handler.interactive_run import RunObserver
     from coach.handler.session import Session
@@ -157,14 +154,13 @@ def run_here(  # noqa: PLR0917
             home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher
         )
 
-    return showing.run(make, f"coach run {line}")
+    return showing.run(make)
 
 
 def _there(  # noqa: PLR0917
     home: StateDirectory,
     showing: Showing,
     files: Sequence[Path],
-    line: str,
     specs: Sequence[TrainingJob],
     policy: str,
     own_cluster: str,
@@ -184,4 +180,4 @@ def _there(  # noqa: PLR0917
             )
         where = f", by the service at {client.url}"
         beginning(showing.screen, specs, client.nodes(), client.cluster().policy, where)
-        return showing.run(lambda watcher: Joined(client, files, policy, watcher), f"coach run {line}")
+        return showing.run(lambda watcher: Joined(client, files, policy, watcher))

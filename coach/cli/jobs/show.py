@@ -101,7 +101,6 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
     if row.target is not None:
         goal = f"{formatting.goal(row.metric, row.target)}, {formatting.count(row.epochs_in_a_row, 'time')} in a row"
         target = f"{goal}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}"
-    left = None if row.budget is None else row.budget - row.spent - row.reserved
     counts = "workers x servers" if job.maximum.servers else "workers"
     facts = {
         "state": f"{row.state} ({row.reason}): {row.message}"
@@ -111,7 +110,7 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "eta": tables.eta(row, interval=True),
         counts: f"{tables.size(row)} ({formatting.limits(job.minimum, job.maximum)})",
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
-        f"{formatting.rest(left)} left",
+        f"{formatting.left(row.budget, row.spent + row.reserved)} left",
         "prices": job.spec.price_book.name,
         "time": f"{formatting.duration(row.seconds)} held, "
         f"{formatting.duration(row.training_seconds)} training and evaluating",

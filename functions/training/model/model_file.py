@@ -123,7 +123,9 @@ def invalid(uri: str, error: BaseException) -> TrainingError:
             f"; install it in {sys.executable}, or put it next to the model file, where Coach finds what import "
             "statements name; where it could not read the model file, spec.model.files names what is next to it"
         )
-    return TrainingError("ModelInvalid", f"{place}: {type(error).__name__}: {text}{hint}")
+    name = type(error).__name__
+    text = text.removeprefix(f"{name}: ")  # MXNet's begin with their own name
+    return TrainingError("ModelInvalid", f"{place}: {name}: {text}{hint}")
 
 
 def of_user(error: BaseException, uri: str) -> str:

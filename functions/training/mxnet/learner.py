@@ -155,7 +155,7 @@ class MxnetLearner:
             np.random.seed((seed + number) % 2**32)
             samples, labels = mx.nd.array(x), mx.nd.array(y)
             with self._users_code(), autograd.record():
-                losses = self._losses(self._net(samples), labels)
+                losses = self._losses(self._net(samples), labels, y)
             losses.backward()
             loss = losses.sum()
             self._loss_sum = self._loss_sum + loss.astype("float64")
@@ -164,8 +164,11 @@ class MxnetLearner:
             if len(self._running) > RUN_AHEAD:
                 self._running.popleft().wait_to_read()
 
-    def _losses(self, output: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.nd.NDArray:
-        """One loss for each sample."""
+    def _losses(self, output: mx.nd.NDArray, labels: mx.nd.NDArray, y: np.ndarray) -> mx.nd.NDArray:
+        """One loss for each sample; `labels` are `y` as the loss takes them."""
+        sparse = type(self._loss) is gluon.loss.SoftmaxCrossEntropyLoss and self._loss._sparse_label
+        if sparse and y.ndim == 1 and isinstance(output, mx.nd.NDArray) and output.ndim == 2:
+            measures.check_labels(y.min(), y.max(), output.shape[1], self._uri)
         losses, count = self._loss(output, labels), labels.shape[0]
         if not isinstance(losses, mx.nd.NDArray) or losses.ndim == 0 or losses.shape[0] != count:
             shape = getattr(losses, "shape", type(losses).__name__)
@@ -200,7 +203,7 @@ class MxnetLearner:
             for (x, y), count in batches:
                 samples, labels = mx.nd.array(x), mx.nd.array(y)
                 output = self._net(samples)
-                loss += float(self._losses(output, labels).sum().asscalar())
+                loss += float(self._losses(output, labels, y).sum().asscalar())
                 accuracy, metrics = self.metrics.measure(output, (samples, labels))
                 sums |= {name: sums.get(name, 0.0) + value * count for name, value in metrics.items()}
                 answered += len(y)

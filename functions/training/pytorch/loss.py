@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from training.errors import TrainingError
+from training.measures import check_labels
 
 #: Keys of a batch, when it is a mapping, that have the labels.
 LABELS = ("labels", "label", "y", "target", "targets")
@@ -70,10 +71,26 @@ class Loss:
         else:
             outputs = self.forward(batch)
             if self._criterion is not None:
-                loss = self._criterion(main_output(outputs), labels_of(batch))
+                loss = self._of_labels(main_output(outputs), labels_of(batch))
             else:
                 loss = _own_loss(outputs)
         return self._one_number(loss, outputs), outputs
+
+    def _of_labels(self, outputs: Any, labels: Any) -> Any:
+        """The criterion's loss; what it says of a label that the outputs do not have names neither range."""
+        try:
+            return self._criterion(outputs, labels)
+        except IndexError as error:
+            counted = isinstance(labels, torch.Tensor) and not labels.is_floating_point()
+            if (
+                counted
+                and isinstance(outputs, torch.Tensor)
+                and outputs.ndim > 1
+                and "out of bounds" in str(error)
+            ):
+                asked = labels[labels != self.ignored]
+                check_labels(int(asked.min()), int(asked.max()), outputs.shape[1], self._uri)
+            raise
 
     def _one_number(self, loss: Any, outputs: Any) -> torch.Tensor:
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:

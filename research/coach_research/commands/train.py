@@ -9,12 +9,6 @@ from typing import Annotated
 import typer
 
 
-class Trained(StrEnum):
-    """Policies that are trained."""
-
-    DL2 = "dl2"
-
-
 class Teacher(StrEnum):
     """Whose decisions the network imitates before it learns by itself."""
 
@@ -40,7 +34,7 @@ class RecipeName(StrEnum):
 
 
 def command(  # noqa: PLR0917 - they are options
-    policy: Annotated[Trained, typer.Argument(metavar="POLICY", help="dl2")],
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="dl2")],
     workload: Annotated[
         str,
         typer.Option(
@@ -107,7 +101,11 @@ def command(  # noqa: PLR0917 - they are options
         train_as_published,
     )
 
-    del policy
+    if policy != "dl2":
+        raise UserError(
+            f"POLICY is {policy!r}, wanted dl2: this command trains the network of a policy. "
+            f"To train a job, type: coach run {policy}"
+        )
     if out.suffix != ".npz":
         raise UserError(f"--out is {str(out)!r}, wanted a name that ends with .npz")
     published = recipe is RecipeName.PUBLISHED

@@ -19,7 +19,6 @@ from coach.cli.jobs.plan import _show_budgets
 from coach.cli.main import invoke
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.budget_plan import BudgetPlan, BudgetRow
-from coach.report.history import Line
 from coach.report.status import job_row
 from coach_research.commands.experiment import _show
 from coach_research.comparison import Comparison
@@ -131,9 +130,8 @@ def test_the_live_display_cuts_no_number(width: int) -> None:
     world = half_way()
     rows = [job_row(job, world.now) for job in world.reducer.jobs.values()]
     running = {row.name: Running(9, False, "training", 12_345, 67_890) for row in rows}
-    lines = [Line(0.0, rows[0].name, "epoch 7: 2x1 loss 0.213141 in 3.4567s, 0.0011223 USD, 1234567 samples")]
-    whole = numbers(screen(rows, running, lines, "", (1000, 40)).plain)
-    shown = screen(rows, running, lines, "", (width, 40)).plain
+    whole = numbers(screen(rows, running, "", (1000, 40)).plain)
+    shown = screen(rows, running, "", (width, 40)).plain
     assert numbers(shown) <= whole
     assert max(map(len, shown.splitlines())) <= width
 
@@ -141,5 +139,5 @@ def test_the_live_display_cuts_no_number(width: int) -> None:
 def test_columns_that_the_live_display_leaves_out_are_named() -> None:
     world = half_way()
     rows = [job_row(job, world.now) for job in world.reducer.jobs.values()]
-    assert "not shown: ETA" in screen(rows, {}, [], "", (40, 40)).plain
-    assert "not shown" not in screen(rows, {}, [], "", (100, 40)).plain
+    assert "not shown: ETA" in screen(rows, {}, "", (40, 40)).plain
+    assert "not shown" not in screen(rows, {}, "", (100, 40)).plain

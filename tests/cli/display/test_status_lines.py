@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from coach.cli.display import summary, tables
 from coach.cli.display.output import Screen
 from coach.cli.display.status_lines import Running, job_lines, screen
-from coach.report.history import Line
 from coach.report.status import ForecastRow, JobRow, job_row
 from tests.report.golden import assert_golden
 from tests.report.recorded_jobs import half_way, two_jobs
@@ -76,41 +75,32 @@ RUNNING = {
     "lenet-digits": Running(8, False, "training", 4480, 8000),
     "resnet-on-cifar-with-a-long-name": Running(8, True, "evaluating", 960, 960),
 }
-LINES = [
-    Line(0.0, "lenet-digits", "epoch 7: 2x1 loss 0.2131 in 3.4s, 0.0011 USD"),
-    Line(
-        61.0, "lenet-digits", "next: 3x1 instead of 2x1, 18 % faster: 2.9s and 0.0013 USD an epoch predicted"
-    ),
-    Line(62.0, "", "something of the session's own"),
-]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_the_display_at_common_widths(width: int) -> None:
-    assert_golden(f"screen-{width}.txt", screen(ROWS, RUNNING, LINES, HINT, (width, 24)).plain)
+    assert_golden(f"screen-{width}.txt", screen(ROWS, RUNNING, HINT, (width, 24)).plain)
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
 @pytest.mark.parametrize("height", [4, 6, 8, 12, 24, 50])
 def test_the_display_never_leaves_the_terminal(width: int, height: int) -> None:
     rows = [replace(row, name=f"{row.name}-{i}") for i in range(5) for row in ROWS]
-    lines = screen(rows, RUNNING, LINES * 5, HINT, (width, height)).plain.split("\n")
+    lines = screen(rows, RUNNING, HINT, (width, height)).plain.split("\n")
     assert len(lines) < height
     assert max(map(cell_len, lines)) <= width
 
 
 def test_jobs_that_do_something_are_shown_first_where_there_is_little_room() -> None:
     many = [row(f"done-{i}", "Succeeded", eta=None) for i in range(30)] + [row("works")]
-    text = screen(many, {}, [], HINT, (80, 12)).plain
+    text = screen(many, {}, HINT, (80, 12)).plain
     assert "works" in text
     assert "and 24 more jobs: coach ps" in text
 
 
 def test_nothing_wide_moves_when_a_number_grows() -> None:
-    short = screen(ROWS, {"lenet-digits": Running(8, False, "training", 5, 8000)}, [], HINT, (100, 24)).plain
-    long = screen(
-        ROWS, {"lenet-digits": Running(8, False, "training", 7999, 8000)}, [], HINT, (100, 24)
-    ).plain
+    short = screen(ROWS, {"lenet-digits": Running(8, False, "training", 5, 8000)}, HINT, (100, 24)).plain
+    long = screen(ROWS, {"lenet-digits": Running(8, False, "training", 7999, 8000)}, HINT, (100, 24)).plain
     assert [line.find("/ 8,000") for line in short.split("\n")] == [
         line.find("/ 8,000") for line in long.split("\n")
     ]
@@ -118,9 +108,7 @@ def test_nothing_wide_moves_when_a_number_grows() -> None:
 
 def test_a_full_bar_is_full_and_an_empty_one_empty() -> None:
     def bar(samples: int) -> str:
-        text = screen(
-            [ROWS[0]], {"lenet-digits": Running(8, False, "training", samples, 100)}, [], "", (120, 24)
-        )
+        text = screen([ROWS[0]], {"lenet-digits": Running(8, False, "training", samples, 100)}, "", (120, 24))
         return "".join(c for c in text.plain if c in "━─")
 
     assert set(bar(0)) == {"─"}
@@ -158,7 +146,7 @@ def test_the_end_of_a_run_compares_what_was_predicted_of_few_jobs_with_what_they
     }
     console = Screen(width=80, color_system=None)
     with console.capture() as capture:
-        summary.ending(console, rows, forecasts, "")
+        summary.ending(console, rows, forecasts)
     lines = [line.split() for line in capture.get().splitlines()]
     assert lines.count(["10", "%", "-", "-"]) == shown
     assert lines.count(["50", "%", "1m20s", "(1m01s-2m10s)", "0.0021", "(0.0012-0.0042)"]) == shown
@@ -175,6 +163,6 @@ def test_the_table_of_ps() -> None:
 def test_rows_of_simulated_jobs_can_be_shown_too() -> None:
     for world in (half_way(2), two_jobs()):
         rows = [job_row(job, world.now) for job in world.reducer.jobs.values()]
-        lines = screen(rows, {}, [], HINT, (80, 24)).plain.split("\n")
+        lines = screen(rows, {}, HINT, (80, 24)).plain.split("\n")
         assert lines[0].startswith("NAME")
         assert sum("digits" in line for line in lines) == 1

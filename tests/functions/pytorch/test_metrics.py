@@ -117,6 +117,11 @@ def test_metrics_may_be_functions_by_name(gang: Gang, tmp_path: Path, workers: i
             "LossNotFinite",
             "the metric f1 is nan on the test split",
         ),
+        (
+            "net = lambda: nn.Linear(6, 1)",
+            "ModelInvalid",
+            "labels go from 0 to 1, but the network has 1 output, which fits labels from 0 to 0",
+        ),
         ("def final_metrics(means): return 1 / 0", "ModelInvalid", "ZeroDivisionError"),
         ("def final_metrics(means): return {'accuracy': 7}", "ModelInvalid", "an accuracy of 7"),
     ],
