@@ -44,12 +44,14 @@ def with_budgets(
     async def main(cluster: Cluster, _platform: FakePlatform, service: Service) -> None:
         budgets = Budgets(server)
         await body(budgets, cluster, service)
-        for one in [*(await cluster.ask("GET"))["items"]]:
+        for one in (await cluster.ask("GET"))["items"]:
             await cluster.ask("DELETE", one["metadata"]["name"])
             await cluster.gone(one["metadata"]["name"])
-        for one in [*(await budgets.ask("GET"))["items"]]:
-            await budgets.ask("DELETE", one["metadata"]["name"])
-            await budgets.gone(one["metadata"]["name"])
+        left = [one["metadata"]["name"] for one in (await budgets.ask("GET"))["items"]]
+        for name in left:
+            await budgets.ask("DELETE", name)
+        for name in left:
+            await budgets.gone(name)
         assert service.handler.accounts.present == []
 
     reconciled(main, FakePlatform(epoch_seconds=seconds))
@@ -65,7 +67,7 @@ def test_two_jobs_of_a_team_and_one_month_the_second_waits_with_the_reason_in_nu
     async def body(budgets: Budgets, cluster: Cluster, service: Service) -> None:
         await budgets.make("team-a")
         status = await budgets.until("team-a", ready)
-        assert (status["budget"], status["left"]) == ("0.02 USD/month", "0.02 USD")
+        assert (status["budget"], status["left"]) == ("0.02 USD/month", "0.020 USD")
         assert status["periodEnd"] > status["periodStart"] and status["jobs"] == 0
         await cluster.apply("first", tmp_path, **PAID)
         await cluster.until("first", lambda status: status.get("state") == "Probing")
