@@ -8,6 +8,7 @@
 # make web         the page's bundle, built from web/ with Node.js
 # make test-pytorch what needs a Python with PyTorch 1.13 or later
 # make test-torch2 the same with PyPI's newest torch and transformers (6 GB), by hand; results/pytorch/torch2.md
+# make test-trackers what `coach export --to` writes, read by MLflow, TensorBoard and W&B themselves
 # make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG;
 #                  ALL=1: everything that may happen to them, as in make all-tests
 # make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
@@ -21,12 +22,14 @@
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
+# make release     VERSION=0.2.0: version, changelog, schemas, journals, wheels, chart, images' digests, a commit and a tag;
+#                  WITHOUT="journals images chart" leaves parts out
 # make helm        .cache/bin/helm, for the tests of deploy/chart, built by Go from its module: 5 minutes the first time
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -143,6 +146,15 @@ kubernetes: setup data helm
 	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
 	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
 
+test-trackers: .venv-trackers/.ready
+	@$(PYTEST) -q tests/report/test_trackers.py
+
+.venv-trackers/.ready: requirements/trackers.txt .venv/.ready
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) .venv-trackers
+	@$(UV) pip sync --quiet --python .venv-trackers/bin/python --require-hashes requirements/trackers.txt
+	@$(UV) pip install --quiet --python .venv-trackers/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
 test-torch2: setup data
 	@.venv/bin/python scripts/newest_torch.py
 
@@ -207,6 +219,9 @@ wheel: setup
 	@.venv/bin/python -m hatchling build -t wheel -d dist
 	@cd research && ../.venv/bin/python -m hatchling build -t wheel -d ../dist
 
+release: setup
+	@.venv/bin/python scripts/release.py $(VERSION) --without $(WITHOUT)
+
 check: lint types contracts check-go
 
 lint: setup
@@ -224,6 +239,7 @@ requirements: | $(UV)
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/functions.in -o requirements/functions.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/coach.in -o requirements/coach.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/dev.in -o requirements/dev.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/trackers.in -o requirements/trackers.txt
 
 clean:
-	@rm -rf .venv .venv-functions .cache .data
+	@rm -rf .venv .venv-functions .venv-trackers .cache .data

@@ -25,9 +25,9 @@ from coach.handler.state.journal import Journal
 from coach.jobfiles.load import load_jobs
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.network import Bandwidth
-from coach.platforms.local.platform import LocalPlatform
 from coach.plugins import policy
+from coach_research.platforms.limited import LimitedPlatform
+from coach_research.platforms.network import Bandwidth
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Where tables go; COACH_RESULTS says another folder, for trying out.
@@ -82,12 +82,12 @@ async def _run(  # noqa: PLR0917 - `run` has the same
     after: Sequence[float],
 ) -> list[Job]:
     journal = Journal.write(home / "journal.db")
-    local = LocalPlatform(
+    local = LimitedPlatform(
         parse_nodes(nodes),
         Functions.find(jobs[0].spec.framework),
         lambda name: home / "logs" / name,
         lambda: handler.now(),  # noqa: PLW0108 (not there yet)
-        bandwidth,
+        bandwidth=bandwidth,
     )
     handler = Handler(local, journal, policy(allocator))
     handler.observers.append(lambda event, actions: history.extend((event, *actions)))

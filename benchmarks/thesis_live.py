@@ -29,7 +29,6 @@ from scipy import stats
 
 from benchmarks import harness
 from coach.cli.options import PROFILES
-from coach.core.gang.kube_scheduler import parse_placement
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
@@ -40,8 +39,9 @@ from coach.platforms.kubernetes_api.client import CORE, Api
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
-from coach.platforms.local.pod_by_pod import PodByPodPlatform
 from coach.plugins import policy
+from coach_research.platforms.kube_scheduler import parse_placement
+from coach_research.platforms.pod_by_pod import PodByPodPlatform
 from tests.kubernetes.cluster import Cluster, Unready
 from tests.kubernetes.installed import Coach
 

@@ -5,10 +5,10 @@ A package adds its own policies with an entry point in the group `coach.policies
     [project.entry-points."coach.policies"]
     newest-first = "mypackage.policies:NewestFirst"
 
-The value is a dataclass of one of the two kinds in `coach.core.policies`: `AllocationPolicy` or `SchedulingPolicy`. Its
-fields with a default are the policy's parameters: `newest-first:patience=300`. A policy that reads the text after the
-colon in a way of its own has a class method `from_text(text)`, which returns None for a wrong one, and a `syntax`. The
-papers' policies are such a package: `research/coach_research/policies`.
+The value is a dataclass and a `coach.core.policies.Policy`. Its fields with a default are the policy's parameters:
+`newest-first:patience=300`. A policy that reads the text after the colon in a way of its own has a class method
+`from_text(text)`, which returns None for a wrong one, and a `syntax`. The papers' policies are such a package:
+`research/coach_research/policies`. That package also extends Coach itself, by entry points of `coach.extensions`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ from coach.core.policies.static import StaticPolicy
 
 #: Group of the entry points that add policies.
 GROUP = "coach.policies"
+
+#: Group of the entry points that add to Coach itself what few need.
+EXTENSIONS = "coach.extensions"
+
+#: Where users get the papers' policies, and what their experiments need.
+RESEARCH = "pip install 'coach-trainer[research]'"
 
 #: Where users read how to write one.
 GUIDE = "docs/how-to/write-a-policy.md"
@@ -118,11 +124,23 @@ def _from_package(name: str) -> PolicyEntry | None:
             ) from error
         if not (isinstance(loaded, type) and issubclass(loaded, Policy) and is_dataclass(loaded)):
             raise UserError(
-                f"the policy {name!r} of an installed package is {loaded!r}; it must be a dataclass and an "
-                f"AllocationPolicy or a SchedulingPolicy of coach.core.policies: {GUIDE}"
+                f"the policy {name!r} of an installed package is {loaded!r}; it must be a dataclass and a "
+                f"Policy of coach.core.policies: {GUIDE}"
             )
         return _entry(name, loaded)
     return None
+
+
+def extension(name: str, options: str) -> Any:
+    """What an installed package adds as `name`. Raises UserError where none does, with the `options` that need it."""
+    for point in entry_points(group=EXTENSIONS, name=name):
+        return point.load()
+    raise UserError(f"{options}: this is in the research package, nothing was started; {RESEARCH}")
+
+
+def placement(text: str) -> Any:
+    """How single pods get nodes, from `default` or `thesis` with their parameters; None: `gang`. Raises UserError."""
+    return None if text == "gang" else extension("pod-by-pod", "--placement").parse_placement(text)
 
 
 def names() -> list[str]:
@@ -133,7 +151,7 @@ def names() -> list[str]:
 def _known() -> str:
     known = [_syntax(name) for name in names()]
     if len(known) == len(POLICIES):
-        known.append("the papers' policies after pip install 'coach-trainer[research]'")
+        known.append(f"the papers' policies after {RESEARCH}")
     return "; ".join(known)
 
 

@@ -62,6 +62,7 @@ def parts() -> dict[str, list[str]]:
         "test-root",
         "test-web ALL=1",
         "test-pytorch ALL=1",
+        "test-trackers",
         "test-kubernetes ALL=1",
         "test-go",
         "test-go-race",

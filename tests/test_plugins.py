@@ -55,11 +55,11 @@ def _install(folder: Path, entry: str, code: str) -> None:
     [
         (
             "DECIDE = 3",
-            r"is 3; it must be a dataclass and an AllocationPolicy or a SchedulingPolicy of coach",
+            r"is 3; it must be a dataclass and a Policy of coach",
         ),
         (
             "class DECIDE:\n    def allocate(self, jobs, cluster): ...",
-            "it must be a dataclass and an AllocationPolicy",
+            "it must be a dataclass and a Policy",
         ),
         (
             "from coach.core.policies.api.base import Reason",

@@ -30,7 +30,7 @@ import numpy as np
 
 from coach import collector
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies import AllocationDecision, AllocationPolicy, ClusterView, CoachPolicy, Objective
+from coach.core.policies import AllocationDecision, ClusterView, CoachPolicy, Objective, Policy
 from coach.core.policies.sharing.hill_climbing import Climb
 from coach.plugins import policy
 from tests.oracles.exhaustive_allocation import best_alone, best_together
@@ -163,7 +163,7 @@ def _anew(jobs: Sequence[Job]) -> None:
 
 
 def _decided(
-    chosen: AllocationPolicy, jobs: Sequence[Job], nodes: tuple[Node, ...]
+    chosen: Policy, jobs: Sequence[Job], nodes: tuple[Node, ...]
 ) -> tuple[AllocationDecision, float]:
     start = time.process_time()
     with collector.paused():
@@ -235,9 +235,7 @@ def _gap_rows(case: str, gaps: Sequence[float]) -> Iterator[Row]:
     yield "gap", case, "coach", "largest gap", float(np.max(gaps))
 
 
-def run_to_the_end(
-    jobs: Sequence[Job], cluster: ClusterView, chosen: AllocationPolicy
-) -> tuple[float, float]:
+def run_to_the_end(jobs: Sequence[Job], cluster: ClusterView, chosen: Policy) -> tuple[float, float]:
     """(mean completion time, makespan) in seconds of jobs that all start at 0."""
     left = {job.id: job.remaining_epochs.expected for job in jobs}
     live, now, ends = list(jobs), 0.0, []

@@ -33,19 +33,11 @@ import numpy as np
 from coach import collector, plugins
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import (
-    EngineView,
-    Plan,
-    SchedulingEvent,
-    Start,
-    first,
-    fitting,
-    totals,
-)
 from coach.simulation.dynamics.measured_speeds import shipped
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.workload import Work
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.scheduling.api import EngineView, SchedulingEvent, Start, first, fitting
+from coach_research.workload import Plan, Work, totals
 
 POLICIES = ("fifo", "fitgpp", "lrtp", "rand")
 CHUNK = 8192

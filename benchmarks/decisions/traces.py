@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.harness import write_csv
 from coach import collector
 from coach.core.cluster import Node, Resources
-from coach.simulation.traces.replay import replay
+from coach_research.trace_simulation import replay
 
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 256.0)) for n in range(8))
 LOAD = 0.7

@@ -141,9 +141,9 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
 def check_placement(placement: str, policy: policies.Policy) -> None:
     """Raises UserError for a placement that there is not live, or under which `policy` cannot decide."""
     from coach.core.errors import UserError
-    from coach.core.gang.kube_scheduler import parse_placement
+    from coach.plugins import placement as parsed
 
-    kind = parse_placement(placement)
+    kind = parsed(placement)
     if kind is None:
         return
     if policy.chooses_nodes:
@@ -216,28 +216,23 @@ def local_cluster(
 
     Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
     """
-    from coach.core.gang.kube_scheduler import parse_placement
     from coach.core.spec.training import Framework
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
-    from coach.platforms.local.network import Bandwidth, limited, require
     from coach.platforms.local.platform import LocalPlatform
-    from coach.platforms.local.pod_by_pod import PodByPodPlatform
+    from coach.plugins import extension
 
-    cluster = parse_nodes(nodes)
-    kind = parse_placement(placement)
-    limit = Bandwidth.parse(bandwidth) if bandwidth else None
-    if limit:
-        require(cluster)
-        cluster = limited(cluster, limit)
+    cluster, platform = parse_nodes(nodes), LocalPlatform
+    if bandwidth or placement != "gang":
+        cluster, platform = extension("local-platform", "--bandwidth, --placement")(
+            cluster, bandwidth, placement
+        )
 
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
-        if kind is not None:
-            return PodByPodPlatform(cluster, functions, home.logs, now, limit, kind=kind)
-        return LocalPlatform(cluster, functions, home.logs, now, limit)
+        return platform(cluster, functions, home.logs, now)
 
     frameworks = dict.fromkeys(one.spec.framework for one in specs)
     found = [Functions.ready(say, each) for each in frameworks if each is not Framework.ANY]

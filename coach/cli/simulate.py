@@ -187,11 +187,14 @@ def command(  # noqa: PLR0917 - they are options
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
     budgets, accounts, of_trace = 0, set[str](), dict[str, Any]()
     if trace:
-        from coach.simulation.traces.replay import replay
+        from coach.plugins import extension
+        from coach.studies.study import TRACE
 
         of_trace = _look_at(trace, screen)
         tasks: list[Task] = [
-            (replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each
+            (extension(*TRACE).replay, (trace, cluster, name, number, faults))
+            for name, _ in pairs
+            for number in each
         ]
     else:
         past = (
@@ -247,13 +250,14 @@ def _figure_file(asked: str | None) -> Path | None:
 
 def _look_at(trace: str, screen: Console) -> dict[str, Any]:
     """Say what is in the trace; the same for json. Raises UserError."""
-    from coach.report.traces import document, summary
-    from coach.simulation.traces.replay import read_trace
+    from coach.plugins import extension
+    from coach.studies.study import TRACE
 
-    read = read_trace(trace)
-    for line in summary(read):
+    lines, document = extension(*TRACE).look(trace)
+    for line in lines:
         screen.print(line, soft_wrap=True)
-    return document(read)
+    found: dict[str, Any] = document
+    return found
 
 
 def _of_files(
@@ -355,7 +359,7 @@ def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format, 
 
     `more`: what json says of the trace; csv has its numbers.
     """
-    from coach.report.traces import never_fit, never_fit_lines
+    from coach.report.never_fit import never_fit, never_fit_lines
     from coach.simulation.metrics import FINISHED
 
     rows = [

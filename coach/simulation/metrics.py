@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coach.core.jobs.reasons import Reason
-from coach.core.policies.api.scheduling import FloatArray
-from coach.simulation.engine.recorder import COLUMNS, Record
+from coach.simulation.recorder import COLUMNS, FloatArray, Record
 
 #: The placement of policies that choose nodes themselves.
 OWN = "own"

@@ -6,9 +6,6 @@ token. It decides nothing. Every event and action goes to `journal`, in the orde
 Everything random or measured has a method of its own (`_pod_seconds`, `_mishap`, `_report`, ...). The tests' faulty
 cluster (`tests/core/lifecycle/faulty_cluster.py`) overrides them to add faults, and checks rules after every event.
 
-With `default` placement the reducer's pods come without nodes and wait for one in a queue
-(`coach/core/gang/kube_scheduler.py`). They hold their requests from their placement on, not from their creation.
-
 A program (`spec.program`) goes on between two of its epochs, each of which is the interval between two reports. With
 other workers it is started again: `release_seconds` are its end after SIGTERM, `new_group_seconds` its start.
 
@@ -20,20 +17,14 @@ from __future__ import annotations
 
 import heapq
 import math
-import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from coach import collector
 from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.estimation.fit import fit_models
-from coach.core.gang.kube_scheduler import Default, PodByPodPlacement
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochReport
@@ -91,13 +82,13 @@ class Driver:
         journal: Callable[[ev.Event | act.Action], object] | None = None,
         usage: Callable[[float, Resources], object] | None = None,
         begin: float = 0.0,
-        default: Default | None = None,
+        placement: Placement = Placement.GANG,
     ) -> None:
         """`faults` of nodes and functions; None: nothing fails. `usage` gets (time, change of resources held).
 
-        `default`: pods are placed one by one; None: as gangs.
+        `placement` DEFAULT: a subclass gives pods their nodes.
         """
-        self.reducer = Reducer(policy, Placement.DEFAULT if default else Placement.GANG)
+        self.reducer = Reducer(policy, placement)
         self.now = begin
         self.ended: dict[str, Ended] = {}
         self.events = 0
@@ -105,14 +96,6 @@ class Driver:
         self._faults = faults or Faults(seed)
         self._nodes = tuple(nodes)
         self._unavailable: set[str] = set()
-        self._default = default or Default()
-        # Its own generator, so that faults and noise are the same under any placement.
-        self._scheduler = PodByPodPlacement(nodes, np.random.default_rng([seed, 3]), default)
-        self._created: Counter[PodId] = Counter()
-        #: When the last scheduled end of a back-off is.
-        self._retry = -math.inf
-        #: By job: since when some of its pods have nodes while others wait for one.
-        self._partial: dict[str, float] = {}
         self.nodes_lost = 0
         self._machine = machine_cores
         self._journal = journal
@@ -239,58 +222,17 @@ class Driver:
     # -- pods --------------------------------------------------------------------------------------------------
 
     def _deploy(self, pod: Pod) -> None:
-        gang = self.reducer.placement is Placement.GANG
-        standing = Standing(pod if gang else replace(pod, node=""), self.now)
-        self.standing.setdefault(pod.id.job, {})[pod.id] = standing
-        if gang:
-            self._start(standing)
-        elif not self._default.creation:
-            self._ask(standing, pod)
-        else:
-            # By pod and by how often it was created: the same under any placement.
-            self._created[pod.id] += 1
-            key = [self._seed, 4, zlib.crc32(pod.id.name.encode()), self._created[pod.id]]
-            after = self._default.creation * np.random.default_rng(key).random()
-            self.at(self.now + after, lambda: self._ask(standing, pod))
+        self._start(self._keep(pod))
 
-    def _ask(self, standing: Standing, pod: Pod) -> None:
-        """Add a created pod to the kube-scheduler's queue, unless it was released before."""
-        if self.standing.get(pod.id.job, {}).get(pod.id) is standing and not standing.leaving:
-            self._scheduler.ask(pod, self.reducer.jobs[pod.id.job].submitted_at)
-            self._place_soon()
+    def _keep(self, pod: Pod) -> Standing:
+        standing = self.standing.setdefault(pod.id.job, {})[pod.id] = Standing(pod, self.now)
+        return standing
+
+    def _left(self, pod: Pod) -> None:
+        """A pod gave its node back, or the wait for one."""
 
     def _place_soon(self) -> None:
-        """Under default placement, place waiting pods after all other events of this instant."""
-        if self.reducer.placement is Placement.DEFAULT:
-            self.at(self.now, self._place)
-
-    def _place(self) -> None:
-        """Start the waiting pods that the kube-scheduler finds nodes for."""
-        for pod, node in self._scheduler.bind(self._unavailable, self.now):
-            standing = self.standing[pod.job][pod]
-            standing.pod, standing.since = replace(standing.pod, node=node), self.now
-            self._start(standing, node)
-        due = self._scheduler.due
-        if due < math.inf and due != self._retry:
-            self._retry = due
-            self.at(due, self._place)
-        self._watch()
-
-    def _watch(self) -> None:
-        """Cancel the jobs whose pods do not all get nodes in time, as a user would by hand."""
-        timeout = self._default.deadlock_timeout
-        if timeout is None:
-            return
-        waiting = dict.fromkeys(pod.job for pod in self._scheduler.waiting)
-        stuck = [name for name in waiting if any(pod.pod.node for pod in self.standing[name].values())]
-        for name in stuck:
-            if name not in self._partial:
-                self.at(self.now + timeout, partial(self._cancel, name, self.now))
-        self._partial = {name: self._partial.get(name, self.now) for name in stuck}
-
-    def _cancel(self, name: str, since: float) -> ev.Event | None:
-        """Cancel a job, unless all its pods got nodes meanwhile."""
-        return ev.CancelRequested(self.now, name) if self._partial.get(name) == since else None
+        """A node came back."""
 
     def _start(self, standing: Standing, found: str = "") -> None:
         """Start a pod that has a node; it becomes ready later. `found`: the node, if the reducer does not know it."""
@@ -317,8 +259,7 @@ class Driver:
             if pod in pods:
                 pods[pod].leaving = True
                 if not pods[pod].pod.node:
-                    self._scheduler.leave(pods[pod].pod)
-                    self._place_soon()
+                    self._left(pods[pod].pod)
 
         if action.job in self._reported:
             self._stopped[action.job] = self.dynamics[action.job].release_seconds
@@ -336,9 +277,7 @@ class Driver:
             requests = standing.pod.requests
             self._held[pod.job] = self._held.get(pod.job, NOTHING) + requests * (self.now - standing.since)
             self._use(requests * -1.0)
-            if self.reducer.placement is Placement.DEFAULT:
-                self._scheduler.leave(standing.pod)
-                self._place_soon()
+            self._left(standing.pod)
 
     def _use(self, more: Resources) -> None:
         if self._usage is not None:

@@ -1,47 +1,42 @@
 """What would happen to these job files on that cluster, under this policy? One run for each policy and seed.
 
 All policies of a comparison run at one fidelity. `system`: in the reducer (`reducer_simulation`), with probes, fits,
-budgets and gangs as on a real cluster. `trace`: in the engine (`event_engine`), on the same jobs with the epochs that
-each job's curve needs; policies know the true speeds, and there is no budget.
+budgets and gangs as on a real cluster. `trace`: in the event engine of the research package (`TRACE`), on the same jobs
+with the epochs that each job's curve needs; policies know the true speeds, and there is no budget.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from coach import plugins
-from coach.core.cluster import Allocation, Node, Resources, Role
+from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
-from coach.core.gang.kube_scheduler import parse_placement
 from coach.core.jobs.actions import Action
 from coach.core.jobs.events import Event
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import Plan, totals
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
 from coach.core.spec.job import PolicyName, TrainingJob
 from coach.handler.policies import allowed
 from coach.simulation.dynamics.job_dynamics import JobDynamics
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.engine.recorder import Record, Row
 from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
 from coach.simulation.outcome import Ended
-from coach.simulation.parallel import advance, advancing
+from coach.simulation.parallel import advance
+from coach.simulation.recorder import Record, Row
 from coach.simulation.reducer_simulation import Driver
-from coach.simulation.workload import Work
 
-#: A job whose curve never reaches its target trains this many epochs if its file has no `maxEpochs`.
-MAX_EPOCHS = 1000
+#: The extension that simulates at `trace` fidelity, and the options that need it.
+TRACE = ("trace-simulation", "--fidelity trace, --trace")
 
 
 @dataclass(frozen=True)
@@ -81,11 +76,16 @@ def answer(
     `placement`: one of `placements`.
     """
     began = time.perf_counter()
-    record = Record(Cluster.of(question.nodes))
-    run = _system if fidelity is Fidelity.SYSTEM else _trace
-    reasons, events = run(question, policy, seed, record, placement)
-    result = Result.of(record, policy, seed, events, time.perf_counter() - began, placement=placement)
-    return replace(result, reasons=reasons)
+    if fidelity is Fidelity.TRACE:
+        result: Result = plugins.extension(*TRACE).answer(question, policy, seed)
+        return result
+    rows = [(node.capacity.cpu, node.capacity.memory, node.capacity.gpu) for node in question.nodes]
+    record = Record(np.array(rows, float).reshape(-1, 3))
+    reasons, events = _system(question, policy, seed, record, placement)
+    return replace(
+        Result.of(record, policy, seed, events, time.perf_counter() - began, placement=placement),
+        reasons=reasons,
+    )
 
 
 def placements(policy: str, asked: Sequence[str], fidelity: Fidelity = Fidelity.SYSTEM) -> list[str]:
@@ -94,14 +94,14 @@ def placements(policy: str, asked: Sequence[str], fidelity: Fidelity = Fidelity.
     Raises UserError for an unknown placement, and for a policy or a placement that this fidelity cannot simulate.
     """
     for placement in asked:
-        parse_placement(placement)
+        plugins.placement(placement)
     if fidelity is Fidelity.TRACE:
         if list(asked) != ["gang"]:
             raise UserError(
                 f"--placement {','.join(asked)}: at trace fidelity pods are placed as gangs; leave it out, or use "
                 "job files or a --journal at --fidelity system"
             )
-        return [OWN] if isinstance(plugins.policy(policy), SchedulingPolicy) else ["gang"]
+        return [plugins.extension(*TRACE).placement(policy)]
     made = plugins.policy(policy)
     if made.places_waiting_pods:
         raise UserError(
@@ -132,7 +132,7 @@ def _system(
         record.add(_row(names[name], left), name)
         reasons[names[name]] = f"not finished ({left.reason.value})"
     record.nodes_lost = driver.nodes_lost
-    record.end(driver.now, ())
+    record.ended = driver.now
     return reasons, driver.events
 
 
@@ -151,10 +151,13 @@ def _driver(
     """The run with all jobs submitted. `heard`: Driver's `usage` and `journal`."""
     policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, question.node_lost, question.function_lost)
-    default = None if placement == OWN else parse_placement(placement)
-    driver = Driver(question.nodes, policy, seed=seed, faults=faults, default=default, begin=begin, **heard)
+    make: Callable[..., Driver] = Driver
+    default = None if placement == OWN else plugins.placement(placement)
+    if default is not None:
+        make = partial(plugins.extension("pod-by-pod", "--placement").PodByPodDriver, default=default)
+    driver = make(question.nodes, policy, seed=seed, faults=faults, begin=begin, **heard)
     for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True):
-        driver.submit_at(begin + at, job.name, _with_policy(job, policy).to_json(), dynamics)
+        driver.submit_at(begin + at, job.name, with_policy(job, policy).to_json(), dynamics)
     return driver
 
 
@@ -171,7 +174,7 @@ def _row(number: int, ended: Ended) -> Row:
     )  # fmt: skip
 
 
-def _with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
+def with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
     """The job, with the allocation of a static policy as its own. Raises UserError where its limits forbid that."""
     if not isinstance(policy, StaticPolicy):
         return job
@@ -190,86 +193,6 @@ def _with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
     document = job.to_json()
     document["spec"]["policy"] = {"name": PolicyName.STATIC.value, "workers": workers, "servers": servers}
     return TrainingJob.from_json(document)
-
-
-def _trace(
-    question: Question, spec: str, seed: int, record: Record, _placement: str
-) -> tuple[dict[int, str] | None, int]:
-    """Run in the engine. Returns no reasons, and the number of events."""
-    policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
-    works = [
-        as_work(_with_policy(job, policy), dynamics, at, question.pause_seconds)
-        for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True)
-    ]
-    order = sorted(range(len(works)), key=lambda number: works[number].arrival)
-    book = question.jobs[0].spec.price_book
-    record.prices = (book.vcpu_second, book.gib_second, book.gpu_second)
-    engine = Engine(
-        Cluster.of(question.nodes),
-        advancing([works[number] for number in order]),
-        policy,
-        record=record,
-        seed=seed,
-        faults=Faults.of(seed, question.node_lost, question.function_lost),
-    )
-    engine.run()
-    record.renumber(order)
-    return None, engine.events
-
-
-def as_work(job: TrainingJob, dynamics: JobDynamics, arrival: float, pause: float) -> Work:
-    """The job for the engine: the whole epochs that its curve needs to reach the target."""
-    of, limits = job.spec.resources.of, job.spec.limits
-
-    def speed(plan: Plan) -> float:
-        at = totals(plan)
-        rate = dynamics.speed(*at)
-        if rate <= 0:
-            return 0.0
-        return 1.0 / (1.0 / rate + dynamics.same_group_seconds + dynamics.evaluating(*at))
-
-    return Work(
-        arrival=arrival,
-        work=float(epochs_needed(job, dynamics)),
-        worker=_vector(of(Role.WORKER)),
-        server=_vector(of(Role.SERVER)),
-        scheduler=_vector(of(Role.SCHEDULER)),
-        name=job.name,
-        kind=job.spec.job_class.value,
-        priority=job.spec.priority,
-        minimum=Allocation(*limits.smallest),
-        maximum=Allocation(*limits.largest),
-        speed=speed,
-        loss=dynamics.loss,
-        loss_noise=dynamics.loss_noise,
-        grace=job.spec.grace_period,
-        rescale_seconds=dynamics.pod_seconds + dynamics.new_group_seconds,
-        migration_seconds=pause,
-        checkpoint=1.0,
-    )
-
-
-def _vector(resources: Resources) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([resources.cpu, resources.memory, resources.gpu])
-
-
-def epochs_needed(job: TrainingJob, dynamics: JobDynamics) -> int:
-    """Whole epochs until the target has held for `epochsInARow`, without noise; at most `maxEpochs`.
-
-    `maxEpochs` or MAX_EPOCHS without a target: nothing costs money here.
-    """
-    target = job.spec.target
-    max_epochs = job.spec.max_epochs or MAX_EPOCHS
-    if target is None:
-        return max_epochs
-    hits = 0
-    for epoch in range(1, max_epochs + 1):
-        accuracy = dynamics.accuracy(epoch) if dynamics.accuracy is not None else None
-        value = accuracy if target.name == "accuracy" else dynamics.loss(epoch)
-        hits = hits + 1 if target.reached(value) else 0
-        if hits >= target.epochs_in_a_row:
-            return epoch
-    return max_epochs
 
 
 def arrival_times(text: str, jobs: int, seed: int) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""A function's handler: the start, status, resize, stop and health operations of docs/reference/functions.md.
+"""What a function answers: the start, status, resize, stop and health operations of docs/reference/functions.md.
 
 Uses no threads. Messages of the zygote and the child are read when the next request comes; nothing
 depends on reading them sooner (the zygote enforces the deadline, unread progress is dropped).

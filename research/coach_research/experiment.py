@@ -14,7 +14,6 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.parallel import gather
 from coach_research.comparison import (
     CALIBRATED,
@@ -31,6 +30,7 @@ from coach_research.comparison import (
 )
 from coach_research.run_store import RunStore, stored_runs, write_runs
 from coach_research.scenario import Scenario, Target
+from coach_research.workload import FloatArray
 
 
 @dataclass(frozen=True)

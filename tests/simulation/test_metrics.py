@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coach.simulation.engine.recorder import COLUMNS
 from coach.simulation.metrics import Result, compare, jain, measure, nearest_rank
+from coach.simulation.recorder import COLUMNS
 
 NAN = math.nan
 

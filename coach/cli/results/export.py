@@ -15,16 +15,29 @@ Folder = Annotated[
     Path, typer.Option("--dir", "-d", metavar="DIR", help="Folder for the files; made where needed.")
 ]
 
+To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="TRACKER:PLACE",
+        help="Instead of files, runs of mlflow:URI, tensorboard:DIR or wandb:DIR (offline).",
+    ),
+]
 Last = Annotated[bool, typer.Option("--last", help="The jobs of the last run.")]
 
 
-def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-export")) -> None:
-    """Write jobs as CSV files.
+def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-export"), to: To = "") -> None:
+    """Write jobs as CSV files, or as runs of a tracker.
+
+    The trackers are MLflow, TensorBoard and W&B; their libraries have to be installed next to Coach.
 
     summary.csv has a row a job, epochs.csv a row an epoch, forecasts.csv what was predicted of a job at 10, 50 and
     90 % of it and what it took, ledger.csv a row an attempt with what it cost.
 
-    Example: coach export lenet-digits --dir results
+    \b
+    Examples:
+      coach export lenet-digits --dir results
+      coach export --last --to mlflow:http://localhost:5000
     """
     from coach.cli.job_lookup import find_all, past_jobs
     from coach.core.errors import PermanentError
@@ -35,6 +48,14 @@ def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-
     home = StateDirectory.default()
     chosen = find_all(past_jobs(home), jobs or [], last=last)
     now = time.time()
+    if to:
+        from coach.report import trackers
+
+        tracker, _, place = to.partition(":")
+        for past in chosen:
+            row = job_row(past.job, now, orphan=past.orphan)
+            typer.echo(f"{past.job.name}: {trackers.write(tracker, place, row, past.job)}")
+        return
     rows = [(job_row(past.job, now, orphan=past.orphan), past.job, home.records(past)) for past in chosen]
     try:
         written = export(rows, folder)

@@ -1,5 +1,8 @@
 """How each event and action changes a job. This module decides nothing, and nothing else changes a `Job`.
 
+The phase that follows is in `coach.core.jobs.transitions`. A function here returns a phase where the table has several,
+and the one that the job is in where an event counts no more.
+
 A handler that restarts, and every command that shows a job, folds the journal with it.
 """
 
@@ -30,9 +33,8 @@ def apply(job: Job, record: Any) -> None:
 
     Raises IllegalTransitionError where the record could not come in the job's phase.
     """
-    before = job.phase
-    _APPLY[type(record)](job, record)
-    transitions.check(job, before, record)
+    chosen = _APPLY[type(record)](job, record)
+    job.phase = transitions.following(job, record, chosen)
 
 
 def submitted(event: ev.JobSubmitted) -> Job:
@@ -49,21 +51,20 @@ def submitted(event: ev.JobSubmitted) -> Job:
     )
 
 
-def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
+def _handler_started(job: Job, event: ev.HandlerStarted) -> Phase | None:
     """No pod of the earlier handler is left but the kept ones. Billing goes on until it is settled."""
     if job.ended:
-        return
+        return None
     if job.pods and job.pods.keys() <= set(event.kept):
         job.timer = job.fit_token = ""
-        job.phase = Phase.RUNNING if job.running else Phase.IDLE
-        return
+        return Phase.RUNNING if job.running else Phase.IDLE
     job.pods.clear()
     job.group = ""
     job.timer = job.fit_token = ""
     if job.running:
         job.last_failure = (Reason.HANDLER_RESTARTED, "")
         job.running = None
-    job.phase = Phase.ENDING if job.ending else Phase.IDLE
+    return Phase.ENDING if job.ending else Phase.IDLE
 
 
 def _nodes_changed(job: Job, event: ev.NodesChanged) -> None:
@@ -105,10 +106,10 @@ def _pods_released(job: Job, event: ev.PodsReleased) -> None:
             del job.pods[pod]
 
 
-def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
+def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
     order = job.running
     if order is None or order.token != event.token:
-        return
+        return job.phase
     report = event.report
     if job.spec.epoch is not None:
         size = job.epoch_samples if job.epochs else first_size(job.spec, report)
@@ -140,7 +141,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
     for pod in order.pods:
         if pod in job.pods:
             job.pods[pod].warm = True
-    job.phase = Phase.IDLE
+    return None
 
 
 def first_size(spec: JobSpec, report: EpochReport) -> int:
@@ -155,19 +156,19 @@ def first_size(spec: JobSpec, report: EpochReport) -> int:
     return min(batches * spec.batch_size, whole)
 
 
-def _epoch_failed(job: Job, event: ev.EpochFailed) -> None:
+def _epoch_failed(job: Job, event: ev.EpochFailed) -> Phase | None:
     if job.running is None or job.running.token != event.token:
-        return
+        return job.phase
     job.running = None
     job.group = ""
     job.unbilled_invocations += event.invocations
     job.last_failure = (event.reason, event.message)
-    job.phase = Phase.IDLE
+    return None
 
 
-def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
+def _models_fitted(job: Job, event: ev.ModelsFitted) -> Phase | None:
     if event.token != job.fit_token:
-        return
+        return job.phase
     job.fit_token = ""
     job.fitted = len(job.epochs)
     if event.speed is not None:
@@ -176,14 +177,14 @@ def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
         job.curve = FittedCurve(event.convergence, job.epochs_trained)
         if job.epochs and job.epochs[-1].kind is EpochKind.FULL:
             job.full_epoch_curves = (*job.full_epoch_curves, job.curve)[-KEPT_CURVES:]
-    job.phase = Phase.IDLE
+    return None
 
 
-def _timer_fired(job: Job, event: ev.TimerFired) -> None:
-    if event.token == job.timer:
-        job.timer = ""
-        if job.phase is Phase.PAUSED:
-            job.phase = Phase.IDLE
+def _timer_fired(job: Job, event: ev.TimerFired) -> Phase | None:
+    if event.token != job.timer:
+        return job.phase
+    job.timer = ""
+    return None
 
 
 def _cancel_requested(job: Job, event: ev.CancelRequested) -> None:
@@ -195,7 +196,7 @@ def _suspend_requested(job: Job, event: ev.SuspendRequested) -> None:
     job.stopped_by_user = job.suspend and (job.stopped_by_user or event.by_user)
 
 
-def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
+def _resume_requested(job: Job, event: ev.ResumeRequested) -> Phase:
     """Restart a suspended or ended job; a running one goes on, with the added budget, no longer to be suspended."""
     if job.ledger.budget is not None:
         job.ledger.budget += event.added_budget
@@ -208,7 +209,8 @@ def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
         job.ended_at = None
         job.timer = ""
         job.state, job.reason, job.message = State.QUEUED, Reason.SUBMITTED, "resumed"
-        job.phase = Phase.IDLE
+        return Phase.IDLE
+    return job.phase
 
 
 def _priority_changed(job: Job, event: ev.PriorityChanged) -> None:
@@ -229,7 +231,6 @@ def _set_allocation(job: Job, action: act.SetAllocation) -> None:
         job.missed += (job.desired,)
     job.desired, job.kind, job.reasons = action.allocation, action.kind, action.why
     job.timer = ""
-    job.phase = Phase.DEPLOYING
 
 
 def _save_policy_state(job: Job, action: act.SavePolicyState) -> None:
@@ -257,7 +258,6 @@ def _shrink_group(job: Job) -> None:
 def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.running = action
     job.refusals = 0
-    job.phase = Phase.RUNNING
     job.timer = ""
     job.members = action.pods
     if action.group != job.group:
@@ -302,7 +302,6 @@ def _settle(job: Job, action: act.Settle) -> None:
 
 def _fit_models(job: Job, action: act.FitModels) -> None:
     job.fit_token = action.token
-    job.phase = Phase.FITTING
 
 
 def _set_timer(job: Job, action: act.SetTimer) -> None:
@@ -326,7 +325,6 @@ def _roll_back(job: Job, action: act.RollBack) -> None:
 def _finish(job: Job, action: act.Finish) -> None:
     job.ending = (action.reason, action.message)
     job.timer = ""
-    job.phase = Phase.ENDING
 
 
 def _notice_account(job: Job, action: act.NoticeAccount) -> None:
@@ -338,25 +336,26 @@ def _deploying(job: Job) -> bool:
     return job.phase is Phase.DEPLOYING and any(not held.releasing for held in job.pods.values())
 
 
-def _set_status(job: Job, action: act.SetStatus) -> None:
+def _set_status(job: Job, action: act.SetStatus) -> Phase:
     state = REASON_INFO[action.reason].state or State.FAILED
     job.state, job.reason, job.message = state, action.reason, action.message
     if state.ended:
-        job.phase = Phase.ENDED
         job.ended_at = action.at
         job.ledger.release()
-    elif action.reason is Reason.BACKING_OFF:
+        return Phase.ENDED
+    if action.reason is Reason.BACKING_OFF:
         job.failures += 1
-        job.phase = Phase.PAUSED
-    elif action.reason in REFUSED:
+        return Phase.PAUSED
+    if action.reason in REFUSED:
         job.refusals += 1
-        job.phase = Phase.PAUSED
-    elif action.reason not in RUNNING_REASONS and not _deploying(job):
-        job.timer = ""
-        job.phase = Phase.PAUSED if action.reason in RESUMABLE else Phase.IDLE
+        return Phase.PAUSED
+    if action.reason in RUNNING_REASONS or _deploying(job):
+        return job.phase
+    job.timer = ""
+    return Phase.PAUSED if action.reason in RESUMABLE else Phase.IDLE
 
 
-_APPLY: dict[type, Callable[[Job, Any], None]] = {
+_APPLY: dict[type, Callable[[Job, Any], Phase | None]] = {
     ev.HandlerStarted: _handler_started,
     ev.NodesChanged: _nodes_changed,
     ev.PolicySlow: _policy_slow,

@@ -83,14 +83,19 @@ class IllegalTransitionError(PermanentError):
     """A record that the life cycle of a job does not have."""
 
 
-def check(job: Job, before: Phase, record: Any) -> None:
-    """Raise IllegalTransitionError where `record`, which has just been applied to `job`, could not come."""
-    kind = type(record)
-    if job.phase in TRANSITIONS[kind].get(before, ()) or (kind in EVENTS and job.phase is before):
-        return
-    legal = ", ".join(TRANSITIONS[kind])
+def following(job: Job, record: Any, chosen: Phase | None) -> Phase:
+    """The phase of `job` after `record`, which it has taken in: the table's only one, or the `chosen` one of several.
+
+    Raises IllegalTransitionError where `record` could not come in the phase that the job is in.
+    """
+    before, kind = job.phase, type(record)
+    legal = TRANSITIONS[kind].get(before, ())
+    after = chosen or (legal[0] if len(legal) == 1 else before)
+    if after in legal or (kind in EVENTS and after is before):
+        return after
+    phases = ", ".join(TRANSITIONS[kind])
     raise IllegalTransitionError(
-        f"job {job.name}: {kind.__name__} led from phase {before} to {job.phase}, which its life cycle does not have "
-        f"(it is legal when {legal}); it is {job.state.value}, {job.reason.value}: {job.message or '-'}; epochs "
+        f"job {job.name}: {kind.__name__} came in phase {before} (then {after}), which its life cycle does not "
+        f"have (it is legal when {phases}); it is {job.state.value}, {job.reason.value}: {job.message or '-'}; epochs "
         f"{len(job.epochs)}, attempts {job.attempts}, pods {len(job.pods)}; its story: coach events {job.name}"
     )

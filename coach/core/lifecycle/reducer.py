@@ -131,7 +131,7 @@ class Reducer:
         stopped = job.running if job else None
         self.apply(event)
         if not late:
-            _HANDLERS[type(event)](self, self.jobs.get(event.job), event, stopped)
+            _REACTIONS[type(event)](self, self.jobs.get(event.job), event, stopped)
         while self._runnable or self._released:
             if self._released:
                 self._runnable |= {
@@ -804,7 +804,7 @@ def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
     return None if interval is None else (interval.low, interval.expected, interval.high)
 
 
-_HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
+_REACTIONS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.HandlerStarted: Reducer._handler_started,
     ev.NodesChanged: Reducer._nodes_changed,
     ev.PolicySlow: Reducer._policy_slow,

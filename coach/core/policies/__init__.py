@@ -13,13 +13,10 @@ from coach.core.policies.api.allocation import (
 )
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
 
 __all__ = [
     "AllocationDecision",
-    "AllocationPolicy",
     "ClusterView",
     "CoachPolicy",
     "Estimate",
@@ -27,7 +24,6 @@ __all__ = [
     "Objective",
     "Policy",
     "Reason",
-    "SchedulingPolicy",
     "StaticPolicy",
     "Step",
 ]

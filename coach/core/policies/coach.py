@@ -31,14 +31,14 @@ from coach.core.policies.api.allocation import (
     kept,
     queue_order,
 )
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.capacity import Claim, Room
 from coach.core.policies.sharing.capacity_sharing import Together, admit
 from coach.core.policies.sharing.hill_climbing import Climb, climber
 
 
 @dataclass(frozen=True, slots=True)
-class CoachPolicy(AllocationPolicy):
+class CoachPolicy(Policy):
     """The thesis's policy, with its objective."""
 
     objective: Objective = Objective.SOONEST

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, least_first
 
 
 @dataclass(frozen=True, slots=True)
-class DrfPolicy(AllocationPolicy):
+class DrfPolicy(Policy):
     """Algorithm 1 of the DRF paper: the next task goes to the job with the smallest dominant share `s_i`.
 
     `s_i = max_j (u_ij / r_j)`: over all resources j the largest share of the cluster's r_j that job i uses. A task is a

@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.progressive_filling import Filling, Share
 
 
 @dataclass(frozen=True, slots=True)
-class OptimusPolicy(AllocationPolicy):
+class OptimusPolicy(Policy):
     """One worker or server at a time goes to the job whose remaining time it shortens most for its size.
 
     Optimus section 4.1: with Q epochs to go and f(p, w) epochs/s with p servers and w workers, the marginal gain of

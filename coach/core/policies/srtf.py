@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
 
 
 @dataclass(frozen=True, slots=True)
-class SrtfPolicy(AllocationPolicy):
+class SrtfPolicy(Policy):
     """The job that would end first gets its maximum, then the next one; a longer job is preempted at once.
 
     DL² (section 6.5) names SRTF and does not define it. Choices: the remaining time is that with the job's maximum, so

@@ -15,12 +15,12 @@ from coach.core.policies.api.allocation import (
     Step,
     queue_order,
 )
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.capacity import Claim, Room
 
 
 @dataclass(frozen=True, slots=True)
-class StaticPolicy(AllocationPolicy):
+class StaticPolicy(Policy):
     """`allocation` for each job, as far as the job's own limits allow it.
 
     Running jobs come first; the others follow in queue order, and no job passes one that waits.

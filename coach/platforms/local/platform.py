@@ -31,7 +31,6 @@ from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.function_process import FunctionProcess
-from coach.platforms.local.network import Bandwidth, Network
 from coach.platforms.local.programs import Programs
 from coach.platforms.local.runtime import Runtime
 from coach.platforms.local.temp_dir import Scratch
@@ -61,10 +60,7 @@ class LocalPlatform:
         functions: Functions | None,
         logs: Callable[[str], Path],
         now: Callable[[], float],
-        bandwidth: Bandwidth | None = None,
     ) -> None:
-        self._bandwidth = bandwidth
-        self._network: Network | None = None
         self._nodes = nodes
         self._functions = functions
         self._runtimes: dict[Framework, asyncio.Task[Runtime]] = {}
@@ -80,11 +76,8 @@ class LocalPlatform:
         self._program_nodes: dict[PodId, str] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
-        """Start the process that functions are forked from. Raises PermanentError without framework or network."""
+        """Start the process that functions are forked from. Raises PermanentError without framework."""
         self._events = events
-        if self._bandwidth:
-            self._network = await Network.open(self._nodes, self._bandwidth)
-            self._addresses = self._network.addresses
         self._scratch = Scratch.make()
         self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
         try:
@@ -105,8 +98,6 @@ class LocalPlatform:
             if isinstance(opened, Runtime):
                 await opened.close()
         await self._http.aclose()
-        if self._network:
-            await self._network.close()
         self._scratch.close()
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
@@ -150,8 +141,6 @@ class LocalPlatform:
         Of a program nothing starts here, but with the order of its first epoch, which its money covers.
         """
         if spec.spec.program is not None:
-            if self._network:
-                raise PodError(Reason.POD_REFUSED, "programs run without --bandwidth only")
             if spec.spec.image is not None:
                 raise PodError(
                     Reason.POD_REFUSED,
@@ -175,7 +164,7 @@ class LocalPlatform:
                 address,
                 log_path=logs / f"{pod.id.name}.log",
                 cpus=self._cores.get(pod.node),
-                network=self._network.namespace(pod.node) if self._network else None,
+                network=self._namespace(pod.node),
             )
             self._processes[pod.id] = function
             await function.wait_ready(READY_SECONDS)
@@ -187,6 +176,10 @@ class LocalPlatform:
             raise PodError(Reason.FUNCTION_LOST, f"{pod.id.name} did not start: {error}") from error
         self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, function))
         return Deployed(address, pod.node)
+
+    def _namespace(self, node: str) -> str | None:
+        """The path of the network namespace of a node's functions; None: the handler's."""
+        return None
 
     async def release(self, pods: Sequence[PodId]) -> None:
         """Kill functions; everything in them goes with them. Programs get the time that they need to end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import httpx
 
@@ -24,52 +24,64 @@ T = TypeVar("T")
 PAUSE, PATIENCE = 0.5, 60.0
 
 
-class _Sent(Generic[P, T]):
-    """A call as a method of `Client`."""
+class _Operation(Generic[P, T]):
+    """A call as a method of a client, which a `Client` sends and an `AsyncClient` awaits."""
 
     def __init__(self, make: Callable[P, Call[T]]) -> None:
         self._make = make
         self.__doc__ = make.__doc__
 
     @overload
-    def __get__(self, client: None, owner: type) -> _Sent[P, T]: ...
+    def __get__(self, client: None, owner: type) -> _Operation[P, T]: ...
     @overload
     def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
-    def __get__(self, client: Client | None, owner: type) -> _Sent[P, T] | Callable[P, T]:
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
         if client is None:
             return self
 
-        def send(*args: P.args, **kwargs: P.kwargs) -> T:
+        def send(*args: P.args, **kwargs: P.kwargs) -> Any:
             return client.send(self._make(*args, **kwargs))
 
         send.__doc__ = self.__doc__
         return send
 
 
-class _Awaited(Generic[P, T]):
-    """A call as a method of `AsyncClient`."""
+class _Operations:
+    """Where the service is, and its operations.
 
-    def __init__(self, make: Callable[P, Call[T]]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
+    Without arguments: the running one of COACH_HOME. Raises UserError where there is none.
+    """
 
-    @overload
-    def __get__(self, client: None, owner: type) -> _Awaited[P, T]: ...
-    @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
-    def __get__(self, client: AsyncClient | None, owner: type) -> _Awaited[P, T] | Callable[P, Awaitable[T]]:
-        if client is None:
-            return self
-
-        async def send(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await client.send(self._make(*args, **kwargs))
-
-        send.__doc__ = self.__doc__
-        return send
-
-
-class _Connection:
-    """Where the service is. Without arguments: the running one of COACH_HOME. Raises UserError where there is none."""
+    health = _Operation(calls.health)
+    metrics_page = _Operation(calls.metrics_page)
+    cluster = _Operation(calls.cluster)
+    accounts = _Operation(calls.accounts)
+    set_account = _Operation(calls.set_account)
+    remove_account = _Operation(calls.remove_account)
+    spending = _Operation(calls.spending)
+    records = _Operation(calls.records)
+    login_codes = _Operation(calls.login_codes)
+    log_in = _Operation(calls.log_in)
+    log_out = _Operation(calls.log_out)
+    list_jobs = _Operation(calls.list_jobs)
+    job = _Operation(calls.job)
+    events = _Operation(calls.events)
+    why_job = _Operation(calls.why_job)
+    job_consequences = _Operation(calls.job_consequences)
+    job_figures = _Operation(calls.job_figures)
+    job_picture = _Operation(calls.job_picture)
+    job_table = _Operation(calls.job_table)
+    logs = _Operation(calls.logs)
+    log_text = _Operation(calls.log_text)
+    validate = _Operation(calls.validate)
+    plan = _Operation(calls.plan)
+    simulate_jobs = _Operation(calls.simulate_jobs)
+    submit = _Operation(calls.submit)
+    cancel = _Operation(calls.cancel)
+    suspend = _Operation(calls.suspend)
+    resume = _Operation(calls.resume)
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
         if bool(url) != bool(token):
@@ -91,40 +103,11 @@ class _Connection:
         )
 
 
-class Client(_Connection):
+class Client(_Operations):
     """One service. Use as a context manager, or close it. Methods have the names of the API's operations.
 
     `url` and `token`: of a service elsewhere; without them that of COACH_HOME.
     """
-
-    health = _Sent(calls.health)
-    metrics_page = _Sent(calls.metrics_page)
-    cluster = _Sent(calls.cluster)
-    accounts = _Sent(calls.accounts)
-    set_account = _Sent(calls.set_account)
-    remove_account = _Sent(calls.remove_account)
-    spending = _Sent(calls.spending)
-    records = _Sent(calls.records)
-    login_codes = _Sent(calls.login_codes)
-    log_in = _Sent(calls.log_in)
-    log_out = _Sent(calls.log_out)
-    list_jobs = _Sent(calls.list_jobs)
-    job = _Sent(calls.job)
-    events = _Sent(calls.events)
-    why_job = _Sent(calls.why_job)
-    job_consequences = _Sent(calls.job_consequences)
-    job_figures = _Sent(calls.job_figures)
-    job_picture = _Sent(calls.job_picture)
-    job_table = _Sent(calls.job_table)
-    logs = _Sent(calls.logs)
-    log_text = _Sent(calls.log_text)
-    validate = _Sent(calls.validate)
-    plan = _Sent(calls.plan)
-    simulate_jobs = _Sent(calls.simulate_jobs)
-    submit = _Sent(calls.submit)
-    cancel = _Sent(calls.cancel)
-    suspend = _Sent(calls.suspend)
-    resume = _Sent(calls.resume)
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
         super().__init__(endpoint, url=url, token=token)
@@ -188,37 +171,8 @@ class Client(_Connection):
                     return
 
 
-class AsyncClient(_Connection):
+class AsyncClient(_Operations):
     """The same for coroutines: `async with AsyncClient() as coach: await coach.list_jobs()`."""
-
-    health = _Awaited(calls.health)
-    metrics_page = _Awaited(calls.metrics_page)
-    cluster = _Awaited(calls.cluster)
-    accounts = _Awaited(calls.accounts)
-    set_account = _Awaited(calls.set_account)
-    remove_account = _Awaited(calls.remove_account)
-    spending = _Awaited(calls.spending)
-    records = _Awaited(calls.records)
-    login_codes = _Awaited(calls.login_codes)
-    log_in = _Awaited(calls.log_in)
-    log_out = _Awaited(calls.log_out)
-    list_jobs = _Awaited(calls.list_jobs)
-    job = _Awaited(calls.job)
-    events = _Awaited(calls.events)
-    why_job = _Awaited(calls.why_job)
-    job_consequences = _Awaited(calls.job_consequences)
-    job_figures = _Awaited(calls.job_figures)
-    job_picture = _Awaited(calls.job_picture)
-    job_table = _Awaited(calls.job_table)
-    logs = _Awaited(calls.logs)
-    log_text = _Awaited(calls.log_text)
-    validate = _Awaited(calls.validate)
-    plan = _Awaited(calls.plan)
-    simulate_jobs = _Awaited(calls.simulate_jobs)
-    submit = _Awaited(calls.submit)
-    cancel = _Awaited(calls.cancel)
-    suspend = _Awaited(calls.suspend)
-    resume = _Awaited(calls.resume)
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
         super().__init__(endpoint, url=url, token=token)

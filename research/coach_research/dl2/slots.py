@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coach.simulation.workload import Work
 from coach_research.dl2.workload import (
     MODELS,
     NODE,
@@ -25,6 +24,7 @@ from coach_research.dl2.workload import (
     workload,
 )
 from coach_research.policies.dl2.network import MORE, STEPS, Array, job_features
+from coach_research.workload import Work
 
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]

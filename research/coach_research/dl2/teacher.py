@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import FloatArray
 from coach_research.dl2.slots import STEP, Bools, Case, Ints, Slots
 from coach_research.policies.dl2.network import STEPS, Array
+from coach_research.workload import FloatArray
 
 #: Both a worker and a server.
 BUNDLE = len(STEPS) - 1

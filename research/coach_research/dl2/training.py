@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Node
 from coach.core.errors import UserError
-from coach.simulation.workload import Work
 from coach.studies.simulation_inputs import recorded
-from coach.studies.study import as_work
 from coach_research.dl2 import published
 from coach_research.dl2.learner import Learner, Recipe
 from coach_research.dl2.slots import Case
 from coach_research.policies.dl2.network import Network
 from coach_research.scenario import load
+from coach_research.trace_simulation import as_work
+from coach_research.workload import Work
 
 #: Batches between two checkpoints.
 CHECKPOINT = 5

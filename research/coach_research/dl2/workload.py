@@ -14,8 +14,7 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import FloatArray
-from coach.simulation.workload import Work, by_counts
+from coach_research.workload import FloatArray, Work, by_counts
 
 #: Seconds of a time slot (Figure 8a).
 SLOT = 1200.0

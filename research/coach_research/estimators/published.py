@@ -14,7 +14,7 @@ import numpy as np
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.numerics import least_squares, nnls
 from coach.core.estimation.observations import CurvePoint, SpeedPoint
-from coach.core.estimation.quadratic import ThesisSurface, fit_thesis_quadratic
+from coach_research.estimators.quadratic import ThesisSurface, fit_thesis_quadratic
 
 __all__ = [
     "OptimusSurface",

@@ -21,7 +21,6 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.job_dynamics import JobDynamics
@@ -29,6 +28,7 @@ from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import FIRST_LOSS, assumed, job_file
 from coach.simulation.outcome import Ended
 from coach.simulation.reducer_simulation import Driver
+from coach_research.workload import FloatArray
 
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
 #: As coach.report.budget_plan has it.

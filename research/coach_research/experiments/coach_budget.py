@@ -24,17 +24,17 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
 from coach.core.jobs.reasons import State
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.resources import CHANCE_OF_RUNNING_OUT
 from coach.simulation.dynamics.job_dynamics import JobDynamics
-from coach.simulation.dynamics.measured_curves import MeasuredCurve, shipped_curves
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
 from coach.simulation.outcome import Ended
 from coach.simulation.reducer_simulation import Driver
 from coach_research.estimators.evaluation import tasks_within
+from coach_research.measured_curves import MeasuredCurve, shipped_curves
+from coach_research.workload import FloatArray
 
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
 MEASURES = LATER, SPENT, OVERSHOOT, EPOCHS = (

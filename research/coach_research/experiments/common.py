@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 
 from coach import plugins
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import TRIAL, FloatArray
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, shipped
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
 from coach.simulation.metrics import nearest_rank
-from coach.simulation.workload import Work, by_counts
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.scheduling.api import TRIAL
+from coach_research.workload import FloatArray, Work, by_counts
 
 MINUTE = 60.0
 

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.api.scheduling import FloatArray
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.progressive_filling import Filling
 from coach_research.dl2.workload import SLOT
 from coach_research.experiments.common import interval_table
 from coach_research.experiments.dl2_baselines import each_slot, measured
+from coach_research.workload import FloatArray
 
 #: The measures of each policy, and their column headings.
 COLUMNS = {
@@ -34,7 +34,7 @@ ALONE = "alone"
 
 
 @dataclass(frozen=True)
-class EachAlone(AllocationPolicy):
+class EachAlone(Policy):
     """Each job gets the workers and servers with which it is fastest alone, the oldest first: a bound where all fit."""
 
     cadence: float | None = None

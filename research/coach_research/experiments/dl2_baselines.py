@@ -16,13 +16,14 @@ from matplotlib.figure import Figure
 
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import FloatArray, Remaining
 from coach.plugins import policy
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.engine.job import Knowledge, SimJob
-from coach.simulation.engine.knowledge import PerfectKnowledge
 from coach_research.dl2.workload import NODE, SLOT, epochs_per_second, workload
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.engine.job import Knowledge, SimJob
+from coach_research.engine.knowledge import PerfectKnowledge
+from coach_research.scheduling.api import Remaining
+from coach_research.workload import FloatArray
 
 
 @dataclass

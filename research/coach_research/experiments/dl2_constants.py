@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
 from coach_research.experiments.dl2_baselines import each_slot, measured
+from coach_research.workload import FloatArray
 
 #: Rows of the table.
 SHOWN = 10

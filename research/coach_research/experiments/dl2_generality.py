@@ -13,10 +13,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import FloatArray
 from coach_research.experiments.common import interval_table
 from coach_research.experiments.dl2_baselines import each_slot, measured
 from coach_research.policies.dl2.policy import Dl2Policy
+from coach_research.workload import FloatArray
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
 from coach_research.dl2.learner import Learner, Recipe, play
 from coach_research.dl2.published import PublishedSlots, learn
 from coach_research.dl2.slots import Case
 from coach_research.experiments.common import interval_table
 from coach_research.experiments.dl2_baselines import each_slot, measured
 from coach_research.policies.dl2.flat import FlatInference
+from coach_research.workload import FloatArray
 
 #: The first of the traces to test on.
 TEST = 201

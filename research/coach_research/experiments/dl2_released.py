@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.scheduling import FloatArray
 from coach_research.dl2.released import RULES, run
 from coach_research.dl2.slots import Case
 from coach_research.experiments.common import interval_table
 from coach_research.experiments.dl2_baselines import figures as completion
+from coach_research.workload import FloatArray
 
 COLUMNS = {
     "mean completion, slots": "mean completion, slots",

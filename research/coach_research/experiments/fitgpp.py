@@ -19,22 +19,21 @@ from typing import Any, cast
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import (
+from coach.plugins import policy
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.scheduling.api import (
     TRIAL,
     EngineView,
-    FloatArray,
     JobId,
     Preempt,
     SchedulingAction,
     SchedulingEvent,
     Start,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach.plugins import policy
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.workload import Work
+from coach_research.scheduling.node_placement import EventPolicy, by_events
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Work
 
 BEST_EFFORT = "best-effort"
 
@@ -127,7 +126,7 @@ def _truncated(
 class Watched(SchedulingPolicy):
     """`policy`, with a record of the time from each preemption of a job to its next start."""
 
-    policy: Policy
+    policy: EventPolicy
 
     def __post_init__(self) -> None:
         self.wants = self.policy.wants
@@ -158,7 +157,7 @@ class Run:
 
 def run(jobs: Jobs, parameters: Mapping[str, Any], spec: str, seed: int, arrivals: FloatArray | None) -> Run:
     """Run all jobs under the policy `spec`, submitted at `arrivals` or in a closed loop."""
-    watched = Watched(policy(spec, np.random.default_rng([seed, 1])))
+    watched = Watched(by_events(policy(spec, np.random.default_rng([seed, 1]))))
     engine = Engine(
         Cluster.uniform(int(parameters["nodes"]), *NODE),
         jobs.works(arrivals),

@@ -19,25 +19,23 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import (
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.engine.job import SimJob
+from coach_research.engine.record import EngineRecord
+from coach_research.policies.kod2 import KOD2
+from coach_research.policies.tf_operator import TFOperator
+from coach_research.scheduling.api import (
     EngineView,
     Finished,
-    FloatArray,
     JobId,
-    Plan,
     Reserve,
     SchedulingAction,
     SchedulingEvent,
     Start,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.engine.job import SimJob
-from coach.simulation.engine.recorder import Record
-from coach.simulation.workload import Work
-from coach_research.policies.kod2 import KOD2
-from coach_research.policies.tf_operator import TFOperator
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan, Work
 
 #: The batch size for which a model's `seconds` are given.
 REFERENCE_BATCH = 128
@@ -146,7 +144,7 @@ class _Asynchronous:
         return sum(workers * (1.0 if servers else self.far) for _, workers, servers in plan)
 
 
-class Operated(Record):
+class Operated(EngineRecord):
     """A record that also has the times at which jobs were killed."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -154,7 +152,7 @@ class Operated(Record):
         self._left: dict[int, tuple[float, bool]] = {}
 
     def finished(self, job: SimJob, at: float, killed: bool) -> None:
-        """See `Record.finished`."""
+        """See `EngineRecord.finished`."""
         super().finished(job, at, killed)
         self._left[job.id] = at, killed
 

@@ -14,12 +14,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
 from coach.simulation.metrics import Result, measure
 from coach.studies.study import Question, answer
+from coach_research.workload import FloatArray
 
 
 def question(parameters: Mapping[str, Any], seed: int) -> Question:

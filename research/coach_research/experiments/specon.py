@@ -17,11 +17,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import FloatArray
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
-from coach.simulation.workload import NOTHING, Work
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
 from coach_research.policies.specon import RoundRobin, SpeCon
+from coach_research.workload import NOTHING, FloatArray, Work
 
 #: Cores of an M510 (section VI.A).
 CORES = 16.0

@@ -13,13 +13,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
 from coach.simulation.metrics import measure
 from coach.studies.study import Question, answer
 from coach_research.experiments.common import interval_table
+from coach_research.workload import FloatArray
 
 MINUTE = 60.0
 #: The measures of each policy, and their column headings.

@@ -22,14 +22,14 @@ from matplotlib.figure import Figure
 
 from coach import plugins
 from coach.core.cluster import Node, Resources, Role
-from coach.core.gang.kube_scheduler import parse_placement
 from coach.core.jobs import actions as act
 from coach.core.jobs.epoch import EpochKind
-from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.synthetic import falling, job_file
-from coach.simulation.reducer_simulation import Driver
 from coach_research.experiment import t95
+from coach_research.platforms.kube_scheduler import parse_placement
+from coach_research.pod_by_pod_driver import PodByPodDriver
+from coach_research.workload import FloatArray
 
 #: Samples of an epoch, and bytes of a network's gradients (431,080 and 11.2 million weights of 4 bytes).
 SAMPLES = {"lenet": 60_000, "resnet18": 25_000}
@@ -44,7 +44,7 @@ def recorded() -> dict[str, Any]:
     return data
 
 
-class Networked(Driver):
+class Networked(PodByPodDriver):
     """Adds what remote pairs of worker and server send to the seconds of an epoch, and counts the pairs on one node.
 
     A step sends a worker's gradients to all servers, an equal part to each, and its weights back. Other jobs' traffic

@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 
 from coach import plugins
 from coach.core.cluster import Node, PodId, Resources
-from coach.core.gang.kube_scheduler import parse_placement
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
-from coach.simulation.reducer_simulation import Driver
+from coach_research.platforms.kube_scheduler import parse_placement
+from coach_research.pod_by_pod_driver import PodByPodDriver
+from coach_research.workload import FloatArray
 
 #: A job's fewest pods: a scheduler, a server and a worker.
 FEWEST = 3
@@ -39,7 +39,7 @@ COLUMNS = {
 }
 
 
-class Watched(Driver):
+class Watched(PodByPodDriver):
     """Measures how long jobs hold some of their pods and wait for a node for the others."""
 
     half_placed = 0.0
@@ -52,7 +52,7 @@ class Watched(Driver):
             self.half_placed += passed * (any(placed) and not all(placed))
 
     def send(self, event: Any) -> Any:
-        """See `Driver`."""
+        """See `PodByPodDriver`."""
         self._tick()
         return super().send(event)
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import (
-    TOLERANCE,
-    FloatArray,
-    IntArray,
-    JobState,
-    NodeId,
-    Plan,
-    fitting,
-)
+from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.scheduling.api import IntArray, JobState, NodeId, fitting
+from coach_research.workload import FloatArray, Plan
 
 
 def whole(job: JobState, counts: Allocation) -> FloatArray:

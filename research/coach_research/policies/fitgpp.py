@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from coach.core.policies.api.scheduling import FloatArray, JobId, JobState
 from coach_research.policies.preemption.candidates import BestEffort
 from coach_research.policies.preemption.two_queues import TrialFirst
 from coach_research.policies.preemption.victims import Fits, Rule, Running, choose
+from coach_research.scheduling.api import JobId, JobState
+from coach_research.workload import FloatArray
 
 
 @dataclass

@@ -33,23 +33,22 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from coach.core.policies.api.scheduling import (
-    TOLERANCE,
+from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.policies.consolidated import fewest_nodes, whole
+from coach_research.scheduling.api import (
     Arrived,
     EngineView,
     Finished,
-    FloatArray,
     JobId,
     JobState,
-    Plan,
     Resize,
     ScheduleTimer,
     SchedulingAction,
     SchedulingEvent,
     Start,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach_research.policies.consolidated import fewest_nodes, whole
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
 
 
 def weight(job: JobState, capacity: FloatArray) -> float:

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import EngineView, FloatArray, JobId, JobState
 from coach_research.policies.preemption.candidates import BestEffort
 from coach_research.policies.preemption.two_queues import TrialFirst, seconds_left
 from coach_research.policies.preemption.victims import Fits, Rule, Running, choose
+from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.workload import FloatArray
 
 
 @dataclass

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import FloatArray, JobId, JobState
 from coach_research.policies.preemption.candidates import BestEffort
 from coach_research.policies.preemption.two_queues import TrialFirst
 from coach_research.policies.preemption.victims import Fits, Rule, Running, choose
+from coach_research.scheduling.api import JobId, JobState
+from coach_research.workload import FloatArray
 
 
 @dataclass

@@ -35,14 +35,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from coach.core.policies.api.scheduling import (
+from coach_research.policies.consolidated import fewest_nodes, whole
+from coach_research.scheduling.api import (
     EngineView,
     Finished,
     JobId,
     Migrate,
     NodeChanged,
     NodeId,
-    Plan,
     PreemptionCompleted,
     ScheduleTimer,
     SchedulingAction,
@@ -52,8 +52,8 @@ from coach.core.policies.api.scheduling import (
     first,
     fitting,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach_research.policies.consolidated import fewest_nodes, whole
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import Plan
 
 
 class Category(StrEnum):

@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.api.scheduling import FloatArray
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
+from coach_research.workload import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
-class TetrisPolicy(AllocationPolicy):
+class TetrisPolicy(Policy):
     """Repeatedly, the job whose demand fits best into what is free, and that has little work left, gets its maximum.
 
     Tetris sections 3.2 and 3.3.2: the score of a job is `a - e p`. Its alignment `a` is the dot product of what its

@@ -24,11 +24,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import (
+from coach_research.scheduling.api import (
     Arrived,
     EngineView,
     Finished,
-    FloatArray,
     JobId,
     Kill,
     NodeChanged,
@@ -42,7 +41,8 @@ from coach.core.policies.api.scheduling import (
     TimerFired,
     fitting,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray
 
 
 @dataclass(slots=True)

@@ -19,11 +19,11 @@ from typing import Any, ClassVar, cast
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.observations import SpeedPoint
-from coach.core.estimation.quadratic import fit_thesis_quadratic
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason, Step, kept
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.capacity import Claim, Room
+from coach_research.estimators.quadratic import fit_thesis_quadratic
 
 #: The allocations of the four mini-epochs, in their order (section 4.1).
 MINI_EPOCHS = tuple(Allocation(*at) for at in ((1, 1), (1, 2), (2, 1), (2, 2)))
@@ -34,7 +34,7 @@ _CLIMB = CoachPolicy(least_efficiency=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class ThesisPolicy(AllocationPolicy):
+class ThesisPolicy(Policy):
     """Four mini-epochs, a barrier, a quadratic, marginal utility."""
 
     cadence: float | None = None

@@ -16,7 +16,6 @@ from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.fit import fit_models
-from coach.core.gang.kube_scheduler import Default
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind, EpochReport
@@ -30,7 +29,9 @@ from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode, encode
 from coach.handler.state.journal import fold
 from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics
-from coach.simulation.reducer_simulation import Driver, Running, Standing
+from coach.simulation.reducer_simulation import Running, Standing
+from coach_research.platforms.kube_scheduler import Default
+from coach_research.pod_by_pod_driver import PodByPodDriver
 
 SPEC: dict[str, Any] = {
     "apiVersion": "coach.dev/v1alpha1",
@@ -93,7 +94,7 @@ class FaultyDynamics(JobDynamics):
     pod: Callable[[PodId, int], float | Reason | None] = lambda pod, number: 0.5
 
 
-class World(Driver):
+class World(PodByPodDriver):
     """Jobs are submitted, stopped and resumed at any instant, and remain readable after their ends."""
 
     dynamics: dict[str, FaultyDynamics]  # type: ignore[assignment]

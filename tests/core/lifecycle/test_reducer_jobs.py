@@ -14,7 +14,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle import stopping_rules
-from coach.core.policies import AllocationPolicy
+from coach.core.policies import Policy
 from coach.core.policies.coach import CoachPolicy
 from coach.plugins import policy
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
@@ -240,7 +240,7 @@ def test_under_every_policy_every_job_ends(name: str) -> None:
     assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
 
 
-class Stingy(AllocationPolicy):
+class Stingy(Policy):
     """A policy that gives no job anything."""
 
     name = "stingy"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies import AllocationPolicy, ClusterView, Objective
+from coach.core.policies import ClusterView, Objective, Policy
 
 ONE_CPU = {role: Resources(1.0, 1.0) for role in Role}
 
@@ -83,6 +83,6 @@ def allocation(text: str | None) -> Allocation | None:
     return None if text in (None, "-") else Allocation(*map(int, text.split("x")))
 
 
-def decided(policy: AllocationPolicy, jobs: Sequence[Job], nodes: ClusterView) -> dict[str, str]:
+def decided(policy: Policy, jobs: Sequence[Job], nodes: ClusterView) -> dict[str, str]:
     """What `policy` decides, as short texts; `-` where a job waits."""
     return {job: str(a) if a else "-" for job, a in policy.allocate(jobs, nodes).allocations.items()}

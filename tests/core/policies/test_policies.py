@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.errors import UserError
-from coach.core.policies import AllocationPolicy, ClusterView
+from coach.core.policies import ClusterView, Policy
 from coach.core.policies.api.allocation import NOT_TAKEN
 from coach.plugins import policy
 from tests.core.policies.policy_examples import Epochs, Job, allocation, cluster, decided, server_speed
@@ -264,7 +264,7 @@ def test_the_steps_lead_to_what_was_decided(name: str, world: tuple[list[Job], C
 
 
 def test_a_decision_shows_its_outcome_and_not_its_log() -> None:
-    chosen: AllocationPolicy = policy("static:1x1")
+    chosen: Policy = policy("static:1x1")
     shown = repr(chosen.allocate([Job("a")], cluster(3.0)))
     assert "Allocation(workers=1, servers=1)" in shown
     assert "Step" not in shown

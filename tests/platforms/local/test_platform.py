@@ -69,10 +69,10 @@ def job(name: str, folder: Path, **changes) -> TrainingJob:
 
 
 @contextlib.asynccontextmanager
-async def handler_on(folder: Path, nodes: str | None = None, chosen="coach", **options):
+async def handler_on(folder: Path, nodes: str | None = None, chosen="coach", kind=LocalPlatform, **options):
     journal = Journal.write(folder / "journal.db")
     holder: list[Handler] = []
-    platform = LocalPlatform(
+    platform = kind(
         parse_nodes(nodes),
         Functions.find(),
         lambda name: folder / "logs" / name,

@@ -14,7 +14,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.static import StaticPolicy
 from tests.functions.hosting import ROOT
 from tests.platforms.local.test_platform import ended, handler_on, job, submit
@@ -31,7 +31,7 @@ loss = nn.CrossEntropyLoss()
 """
 
 
-class Epochs(AllocationPolicy):
+class Epochs(Policy):
     """A policy that gives one job so many workers in its first, second, ... full epoch."""
 
     def __init__(self, *workers: int) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coach.simulation.workload import Work
 from coach_research.dl2.workload import SLOT, epochs_per_second, workload
 from coach_research.experiments import dl2_constants, dl2_generality
 from coach_research.experiments.dl2_baselines import each_slot, measured
 from coach_research.scenario import load
+from coach_research.workload import Work
 
 
 def jobs(seed: int = 1, **changes: Any) -> list[Work]:

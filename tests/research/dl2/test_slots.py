@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coach.core.policies import AllocationDecision, AllocationPolicy, ClusterView, JobView
+from coach.core.policies import AllocationDecision, ClusterView, JobView, Policy
 from coach.plugins import policy
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
 from coach_research.dl2.learner import masked
 from coach_research.dl2.slots import Case, Slots
 from coach_research.dl2.workload import NODE, SLOT, workload
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
 from coach_research.policies.dl2.network import STEPS, Inference, Network, fresh
 from coach_research.scenario import load
 
@@ -27,8 +27,8 @@ def parameters(**changes: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Watched(AllocationPolicy):
-    policy: AllocationPolicy
+class Watched(Policy):
+    policy: Policy
     cadence: float | None = SLOT
     seen: list[dict[int, tuple[int, int]]] = field(default_factory=list)
     name = "watched"

@@ -13,9 +13,9 @@ from coach.core.spec.job import TrainingJob
 from coach.jobfiles.load import load_jobs
 from coach.simulation.dynamics.measured_speeds import find_speed
 from coach.simulation.dynamics.synthetic import assumed
-from coach.simulation.engine.event_engine import Engine
 from coach.studies.study import Question, answer
 from coach_research.dl2.workload import SLOT, epochs_per_second, workload
+from coach_research.engine.event_engine import Engine
 from coach_research.experiments import common, dl2_baselines, fitgpp
 from coach_research.scenario import load
 

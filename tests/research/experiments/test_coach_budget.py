@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from coach.simulation.dynamics.measured_curves import MeasuredCurve, shipped_curves
 from coach_research.experiments import coach_budget
 from coach_research.experiments.coach_budget import EPOCHS, KINDS, LATER, OVERSHOOT, SPENT
+from coach_research.measured_curves import MeasuredCurve, shipped_curves
 
 PARAMETERS = {"budgets": [1.2, 2.0]}
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import FloatArray, JobId, Plan, demand
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
 from coach_research.policies.consolidated import fewest_nodes, idlest
 from coach_research.policies.kod2 import KOD2, scale_in, scale_out, weight
+from coach_research.scheduling.api import JobId, demand
+from coach_research.workload import FloatArray, Plan, Work
 
 NOTHING = np.zeros(3)
 ONE, NINE = Allocation(1, 1), Allocation(9, 1)

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import JobId, NodeId
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
 from coach_research.policies.specon import (
     Category,
     Container,
@@ -24,6 +22,8 @@ from coach_research.policies.specon import (
     rebalance,
     score,
 )
+from coach_research.scheduling.api import JobId, NodeId
+from coach_research.workload import Work
 
 PC, WC, CC = Category.PROGRESSING, Category.WATCHING, Category.CONVERGED
 NAN = math.nan

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
 from coach_research.policies.tf_operator import TFOperator
+from coach_research.workload import Work
 
 
 def tfjob(arrival: float, work: float, workers: int, cpu: float = 1.0, **more: object) -> Work:

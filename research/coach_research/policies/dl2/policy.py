@@ -15,12 +15,11 @@ from coach.core.errors import UserError
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason, kept
 from coach.core.policies.api.parameters import parsed
 from coach.core.policies.api.policy import Policy
-from coach.core.policies.api.scheduling import FloatArray
 from coach.core.policies.drf import DrfPolicy
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling
 from coach_research.policies.dl2.flat import FlatInference, flat_features
 from coach_research.policies.dl2.network import STEPS, Array, Inference, Network, job_features
+from coach_research.workload import FloatArray
 
 #: At these workers and servers the speeds of jobs are compared.
 COMPARED = tuple(Allocation(w, s) for w in (1, 2, 4, 8, 16) for s in (1, 2, 4, 8, 16))
@@ -35,7 +34,7 @@ class NoDecisionError(Exception):
 
 
 @dataclass(frozen=True)
-class DrfInstead(AllocationPolicy):
+class DrfInstead(Policy):
     """DRF, whose steps give another reason."""
 
     reason: Reason
@@ -50,7 +49,7 @@ class DrfInstead(AllocationPolicy):
 
 
 @dataclass(frozen=True)
-class Dl2Policy(AllocationPolicy):
+class Dl2Policy(Policy):
     """Each job first gets its minimum; then the network gives a job a worker, a server or both, until it says "void".
 
     Choices: the action with the highest score is taken, of those that limits, money and capacity allow. A job's kind is

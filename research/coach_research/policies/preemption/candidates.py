@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from coach.core.policies.api.scheduling import TOLERANCE, FloatArray, IntArray, JobId, JobState, NodeId
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.policies.preemption.victims import scores
+from coach_research.scheduling.api import IntArray, JobId, JobState, NodeId
+from coach_research.workload import FloatArray
 
 #: Rows of the table: demand (cores, GiB, devices), |D|, GP, whether PC < P, priority, when it would end, its number.
 CPU, MEMORY, GPU, SIZE, GRACE, OPEN, PRIORITY, END, NUMBER = range(9)

@@ -28,18 +28,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
-from coach.core.policies.api.scheduling import (
-    TOLERANCE,
+from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.policies.preemption.between_epochs import BetweenEpochs
+from coach_research.policies.preemption.candidates import BestEffort
+from coach_research.policies.preemption.victims import Fits, Running
+from coach_research.scheduling.api import (
     TRIAL,
     Arrived,
     EngineView,
     Finished,
-    FloatArray,
     JobId,
     JobState,
     NodeChanged,
     NodeId,
-    Plan,
     Preempt,
     PreemptionCompleted,
     SchedulingAction,
@@ -47,12 +48,10 @@ from coach.core.policies.api.scheduling import (
     Start,
     demand,
 )
-from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
-from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
-from coach.core.policies.placement.incremental import grow
-from coach_research.policies.preemption.between_epochs import BetweenEpochs
-from coach_research.policies.preemption.candidates import BestEffort
-from coach_research.policies.preemption.victims import Fits, Running
+from coach_research.scheduling.best_fit import best_fit, single, still_fits, weights
+from coach_research.scheduling.incremental import grow
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
 
 #: No demand.
 NOTHING: FloatArray = np.zeros(3)

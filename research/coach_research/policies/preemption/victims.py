@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from coach.core.policies.api.scheduling import FloatArray
+from coach_research.workload import FloatArray
 
 #: Decimals that count when scores are compared.
 DECIMALS = 9

@@ -11,12 +11,12 @@ import pytest
 
 from coach import plugins
 from coach.core.cluster import Allocation
-from coach.core.policies.api.scheduling import Finished, JobState, Kill, Phase
-from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
 from coach_research.policies.preemption.two_queues import TRIAL, TrialFirst
+from coach_research.scheduling.api import Finished, JobState, Kill, Phase
+from coach_research.workload import Work
 
 
 def be(at: float, work: float, cpu: float, **more: Any) -> Work:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
 from coach.core.gang import ForeignPod, Gang, GangPlan, PodRequest, plan_gang
-from coach.core.policies.placement.best_fit import weights
 from coach_research.policies.preemption.candidates import BestEffort
 from coach_research.policies.preemption.victims import Rule, Running, choose, scores
+from coach_research.scheduling.best_fit import weights
 
 CASES = yaml.load((Path(__file__).parents[3] / "conformance/preempt.yaml").read_text(), yaml.CSafeLoader)[
     "cases"

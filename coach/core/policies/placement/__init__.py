@@ -1,1 +1,0 @@
-"""How policies choose nodes."""

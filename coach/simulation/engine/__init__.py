@@ -1,1 +1,0 @@
-"""The event engine: jobs on nodes in virtual time, in arrays, for traces of up to a million jobs."""

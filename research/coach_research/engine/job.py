@@ -1,0 +1,165 @@
+"""A job in the engine: a `JobState` of `coach_research.scheduling.api`, with fields of the engine alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from coach_research.scheduling.api import Phase, Remaining
+from coach_research.workload import NOTHING, FloatArray, Plan, Work
+
+
+class Knowledge(Protocol):
+    """Answers `JobState.speed` and `JobState.remaining`."""
+
+    def speed(self, job: SimJob, workers: int, servers: int) -> float:
+        """Predicted epochs/s."""
+
+    def remaining(self, job: SimJob) -> Remaining:
+        """Predicted epochs to the end."""
+
+
+class RunContext(Protocol):
+    """What a job needs from its run."""
+
+    now: float
+    knowledge: Knowledge
+
+    def noise(self, job: SimJob) -> float:
+        """A standard normal number for a measurement of this job now."""
+
+
+class SimJob:
+    """See `JobState`. Slots, because a trace may have a million jobs."""
+
+    __slots__ = (
+        "_noise_at",
+        "_noise_value",
+        "arrived",
+        "cpu_seconds",
+        "done_at_mark",
+        "dynamics",
+        "executed",
+        "gpu_seconds",
+        "grace",
+        "has_epochs",
+        "held",
+        "held_since",
+        "id",
+        "kind",
+        "mark",
+        "maximum",
+        "memory_seconds",
+        "migration_seconds",
+        "migrations",
+        "minimum",
+        "name",
+        "need",
+        "phase",
+        "plan",
+        "preemptions",
+        "priority",
+        "rate",
+        "rescale_seconds",
+        "resizes",
+        "run",
+        "scheduler",
+        "server",
+        "servers",
+        "since",
+        "smallest",
+        "solo",
+        "started",
+        "vacated",
+        "version",
+        "work",
+        "worker",
+        "workers",
+    )
+
+    def __init__(self, number: int, dynamics: Work, run: RunContext) -> None:
+        self.id = number
+        self.dynamics = dynamics
+        self.run = run
+        self.name = dynamics.name
+        self.kind = dynamics.kind
+        self.priority = dynamics.priority
+        self.has_epochs = dynamics.speed is not None
+        self.worker = dynamics.worker
+        self.server = dynamics.server
+        self.scheduler = dynamics.scheduler
+        self.minimum = dynamics.minimum
+        self.maximum = dynamics.maximum
+        self.grace = dynamics.grace
+        self.rescale_seconds = dynamics.rescale_seconds
+        self.migration_seconds = dynamics.migration_seconds
+        self.work = dynamics.work
+        self.arrived = self.since = run.now
+        self.started = math.nan
+        self.phase = Phase.WAITING
+        self.plan: Plan = ()
+        self.workers = self.servers = 0
+        self.preemptions = self.migrations = self.resizes = 0
+        #: Epochs done at `mark`; after it they grow by `rate` epochs/s.
+        self.done_at_mark = 0.0
+        self.mark = 0.0
+        self.rate = 0.0
+        #: Epochs/s of the plan alone on its nodes; seconds of execution at that speed so far.
+        self.solo = 0.0
+        self.executed = 0.0
+        #: Counts the changes of `rate`: a scheduled finish or boundary with another version is stale.
+        self.version = 0
+        #: Resources held now (sum over nodes; also as numbers), since when, and resource-seconds held so far.
+        self.need: FloatArray = NOTHING
+        self.held = (0.0, 0.0, 0.0)
+        self.held_since = 0.0
+        self.cpu_seconds = self.memory_seconds = self.gpu_seconds = 0.0
+        #: Resources of its minimum allocation, counted by a closed loop.
+        self.smallest = (0.0, 0.0, 0.0)
+        #: When a preemption took its nodes; NaN if it was not preempted since it last ran.
+        self.vacated = math.nan
+        self._noise_at = math.nan
+        self._noise_value = 0.0
+
+    def settle(self, now: float) -> None:
+        """Bring `done_at_mark` to `now` (a mark in the future is the end of a pause)."""
+        passed = now - self.mark
+        if passed > 0.0:
+            if self.rate > 0.0:
+                self.done_at_mark = min(self.work, self.done_at_mark + passed * self.rate)
+                self.executed += passed * self.rate / self.solo
+            self.mark = now
+
+    def done(self) -> float:
+        """See `JobState.done`."""
+        passed = self.run.now - self.mark
+        return min(self.work, self.done_at_mark + passed * self.rate) if passed > 0.0 else self.done_at_mark
+
+    def remaining(self) -> Remaining:
+        """See `JobState.remaining`."""
+        return self.run.knowledge.remaining(self)
+
+    def speed(self, workers: int, servers: int, /) -> float:
+        """See `JobState.speed`."""
+        return self.run.knowledge.speed(self, workers, servers)
+
+    def speed_now(self) -> float:
+        """See `JobState.speed_now`."""
+        return self.rate if self.run.now >= self.mark else 0.0
+
+    def true_speed(self, plan: Plan) -> float:
+        """Epochs/s under `plan`, alone on its nodes."""
+        speed = self.dynamics.speed
+        return speed(plan) if speed is not None else float(sum(part[1] for part in plan))
+
+    def loss(self) -> float:
+        """See `JobState.loss`. It is measured once an instant, so that calls at the same time return the same."""
+        if self.dynamics.loss is None:
+            return math.nan
+        exact = self.dynamics.loss(self.done())
+        if not self.dynamics.loss_noise:
+            return exact
+        if self._noise_at != self.run.now:
+            self._noise_at = self.run.now
+            self._noise_value = self.run.noise(self)
+        return exact + self.dynamics.loss_noise * self._noise_value

@@ -1,0 +1,43 @@
+"""What the engine writes into the record of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from coach.simulation.recorder import Record
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.job import SimJob
+
+
+class EngineRecord(Record):
+    """Filled by the engine while it runs."""
+
+    def __init__(
+        self, cluster: Cluster, bucket: float = 1.0, prices: tuple[float, float, float] | None = None
+    ) -> None:
+        """`prices`: of a second of each resource. See `Record`."""
+        super().__init__(cluster.capacity, bucket)
+        self.prices = prices
+
+    def finished(self, job: SimJob, at: float, killed: bool) -> None:
+        """A job left."""
+        kind = self.kinds.setdefault(job.kind, len(self.kinds))
+        cpu, memory, gpu = job.cpu_seconds, job.memory_seconds, job.gpu_seconds
+        ended = math.nan if killed else at
+        prices = self.prices
+        money = math.nan if prices is None else cpu * prices[0] + memory * prices[1] + gpu * prices[2]
+        self.add(
+            (
+                job.id, kind, job.arrived, job.started, ended, job.executed, job.work, job.preemptions,
+                job.migrations, job.resizes, killed, cpu, memory, gpu, money, not math.isnan(ended),
+            ),
+            job.name,
+        )  # fmt: skip
+
+    def end(self, at: float, left: Iterable[SimJob]) -> None:
+        """The run is over; jobs in `left` did not finish."""
+        self.ended = at
+        for job in left:
+            job.settle(at)
+            self.finished(job, math.nan, killed=False)

@@ -1,0 +1,296 @@
+"""How policies that only say how many answer events: their counts of workers and servers become pods on nodes.
+
+`NodePlacement` asks the policy for all jobs at once, as its `cadence` says, and turns the decision into actions: first
+those that release resources (smaller plans, jobs that must wait), then those that take them. Kept pods stay on their
+nodes. A gang starts whole or not at all; a running job that cannot grow to its allocation grows as far as it fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from coach.core.cluster import Allocation, Node, Resources, Role
+from coach.core.policies.api.allocation import ClusterView, Objective
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.fifo import FifoPolicy
+from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.scheduling.api import (
+    TRIAL,
+    Arrived,
+    EngineView,
+    EpochEnded,
+    Finished,
+    JobId,
+    JobState,
+    Phase,
+    Preempt,
+    Remaining,
+    Resize,
+    ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
+    Start,
+    TimerFired,
+)
+from coach_research.scheduling.fifo import FifoByEvents
+from coach_research.scheduling.incremental import give, grow, shrink, take
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
+
+#: The lowest speed that policies see: they divide by it.
+SLOWEST = 1e-12
+
+
+class EngineJobView:
+    """A `JobState` as allocation policies see it (`allocation.JobView`). Budget and deadline are the driver's."""
+
+    fixed = None
+    #: Its speeds are known, so there are no mini-epochs.
+    measured = ()
+    begun = True
+    deadline = None
+    objective = Objective.SOONEST
+
+    def __init__(self, job: JobState) -> None:
+        """Valid until the job's speeds change."""
+        #: What policies computed from it (`allocation.kept`).
+        self.memory: dict[Any, Any] = {}
+        self.id = f"{job.id:08d}"
+        self.job = job
+        self.created = job.arrived
+        self.priority = job.priority
+        self.trial = job.kind == TRIAL
+        self.grace = job.grace
+        self.minimum = job.minimum
+        self.maximum = job.maximum
+        self.busy = False
+        self.current: Allocation | None = None
+        self._held: Plan | None = None
+        self.restart_seconds = job.rescale_seconds
+        self._remaining: Remaining | None = None
+        self._speeds: dict[Allocation, float] = {}
+
+    def look(self, busy: bool) -> None:
+        """Update from what the job holds now."""
+        job = self.job
+        self.busy = busy
+        self._remaining = None
+        held = job.plan if job.phase is Phase.RUNNING else None
+        if held is not self._held:
+            self._held = held
+            self.current = None if held is None else Allocation(job.workers, job.servers)
+
+    @property
+    def requests(self) -> Mapping[Role, Resources]:
+        """The requests of one pod of each role."""
+        job = self.job
+        vectors = {Role.SCHEDULER: job.scheduler, Role.SERVER: job.server, Role.WORKER: job.worker}
+        return {role: Resources(*vector.tolist()) for role, vector in vectors.items()}
+
+    @property
+    def remaining_epochs(self) -> Remaining:
+        """Predicted epochs to the end."""
+        if self._remaining is None:
+            self._remaining = self.job.remaining()
+        return self._remaining
+
+    def speed(self, allocation: Allocation, /) -> float:
+        """Predicted epochs/s."""
+        if allocation not in self._speeds:
+            self._speeds[allocation] = max(SLOWEST, self.job.speed(*allocation))
+        return self._speeds[allocation]
+
+    def epoch_cost(self, allocation: Allocation, /) -> float:
+        """Core-seconds of an epoch: the price of a job without a price book."""
+        job = self.job
+        cores = job.scheduler[0] + allocation.workers * job.worker[0] + allocation.servers * job.server[0]
+        return float(cores) / self.speed(allocation)
+
+    def epoch_budget(self, _allocation: Allocation, /) -> None:
+        """None: it has no budget."""
+        return None
+
+    def affordable(self, _allocation: Allocation, /) -> bool:
+        """True: it has no budget."""
+        return True
+
+
+@dataclass
+class NodePlacement:
+    """With a cadence all jobs are decided at each of its ticks; without one, each at its epochs."""
+
+    policy: Policy
+    view: EngineView
+    #: Demand of each live job's maximum, and its largest pod: what `_ample` sums up.
+    _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
+    _sum: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
+    _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
+    #: Each live job's view since its last epoch.
+    _views: dict[JobId, EngineJobView] = field(default_factory=dict, init=False)
+    #: Tasks decided on alone since all jobs fit (`_ample`): nothing of theirs changes while all fit.
+    _alone: set[JobId] = field(default_factory=set, init=False)
+    #: Live jobs whose allocation may change while they run; not those of one size without epochs.
+    _elastic: set[JobId] = field(default_factory=set, init=False)
+    #: Whether a timer is under way.
+    _timer_set: bool = field(default=False, init=False)
+    _nodes: ClusterView = field(default=ClusterView(()), init=False)
+    _capacity: FloatArray | None = field(default=None, init=False)
+
+    def schedule(self, event: SchedulingEvent) -> Iterator[SchedulingAction]:
+        """See `Policy`."""
+        cadence, view = self.policy.cadence, self.view
+        self._count(event)
+        if cadence is None:
+            yield from self._decide(event.job if isinstance(event, EpochEnded) else None)
+        elif isinstance(event, TimerFired):
+            self._timer_set = False
+            yield from self._decide(None)
+        if cadence is not None and not self._timer_set and view.jobs:
+            self._timer_set = True
+            slots = view.now / cadence
+            due = round(slots) + 1 if isinstance(event, TimerFired) else math.ceil(slots - TOLERANCE)
+            yield ScheduleTimer(max(view.now, due * cadence))
+
+    def _decide(self, at_boundary: JobId | None) -> Iterator[SchedulingAction]:
+        """Call the policy and carry out its decision.
+
+        Without a cadence a job with epochs changes only while it waits or is `at_boundary`.
+        """
+        view, free = self.view, self.policy.cadence is not None
+        if not (free or self._elastic or view.waiting):
+            return  # no job can start, and those that run cannot change
+        # Preempted tasks count as waiting at once: without them each one's end would find room for it again.
+        jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING or not job.has_epochs]
+        if not free and self._ample():
+            # Each job's allocation depends on that job alone, and only these can change now.
+            jobs = [
+                job
+                for job in jobs
+                if job.phase is not Phase.RUNNING
+                or job.id == at_boundary
+                or not (job.has_epochs or job.id in self._alone)
+            ]
+            self._alone.update(job.id for job in jobs if not job.has_epochs)
+        else:
+            self._alone.clear()
+        if not jobs:
+            return
+        views = []
+        for job in jobs:
+            placed = self._views.get(job.id) or self._views.setdefault(job.id, EngineJobView(job))
+            placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary and job.has_epochs)
+            views.append(placed)
+        wanted = self.policy.allocate(views, self._cluster()).allocations
+        growing: list[tuple[JobState, Allocation]] = []
+        for placed in views:
+            job = placed.job
+            if placed.busy or job.phase is Phase.DRAINING or (goal := wanted[placed.id]) == placed.current:
+                continue
+            if job.phase is not Phase.RUNNING:
+                if goal:
+                    growing.append((job, goal))
+            elif goal is None:
+                yield Preempt(job.id)
+            else:
+                less = Allocation(min(goal.workers, job.workers), min(goal.servers, job.servers))
+                if less == goal:
+                    yield Resize(job.id, shrink(job.plan, less))
+                else:
+                    growing.append((job, goal))
+        for job, goal in growing:
+            kept: Plan = ()
+            room = view.free
+            if job.phase is Phase.RUNNING:
+                # What it releases and what it takes are one change.
+                kept = shrink(
+                    job.plan, Allocation(min(goal.workers, job.workers), min(goal.servers, job.servers))
+                )
+                room = view.free.copy()
+                give(room, job, job.plan)
+                take(room, job, kept)
+            plan = grow(room, job, kept, goal, whole=not kept)
+            if job.phase is not Phase.RUNNING:
+                if plan:
+                    yield Start(job.id, plan)
+            elif plan != job.plan:
+                yield Resize(job.id, plan)
+
+    def _count(self, event: SchedulingEvent) -> None:
+        if isinstance(event, EpochEnded | Finished):
+            self._views.pop(event.job, None)
+            self._alone.discard(event.job)
+        elif isinstance(event, TimerFired):
+            self._views.clear()
+        if isinstance(event, Arrived):
+            job = self.view.jobs[event.job]
+            pods = np.stack([job.worker, job.server, job.scheduler])
+            most = np.array([job.maximum.workers, job.maximum.servers, 1]) @ pods
+            self._most[job.id] = most, pods.max(axis=0)
+            self._sum += most
+            self._largest = np.maximum(self._largest, self._most[job.id][1])
+            if job.has_epochs or job.minimum != job.maximum:
+                self._elastic.add(job.id)
+        elif isinstance(event, Finished) and event.job in self._most:
+            self._sum -= self._most.pop(event.job)[0]
+            self._elastic.discard(event.job)
+
+    def _ample(self) -> bool:
+        """Whether all jobs fit at their maximum at once, on whichever nodes their pods are.
+
+        A pod fits on some node as long as the nodes hold, on average, less than a node's capacity minus that pod. Only
+        for policies that declare that they then decide on each job alone (`separable`): they need not see all jobs
+        whenever one ends an epoch.
+        """
+        view = self.view
+        if not self.policy.separable or len(self._most) != len(view.jobs):
+            return False
+        usable: FloatArray = np.maximum(0.0, view.capacity - self._largest).sum(axis=0)
+        return bool((self._sum <= usable + TOLERANCE).all())
+
+    def _cluster(self) -> ClusterView:
+        capacity = self.view.capacity
+        if self._capacity is None or not np.array_equal(self._capacity, capacity):
+            self._capacity = capacity.copy()
+            rows = enumerate(capacity.tolist())
+            self._nodes = ClusterView(tuple(Node(f"node-{at:05d}", Resources(*row)) for at, row in rows))
+        return replace(self._nodes, now=self.view.now)
+
+
+class EventPolicy(Protocol):
+    """What the engine calls."""
+
+    @property
+    def wants(self) -> frozenset[type]:
+        """See `SchedulingPolicy`."""
+
+    def schedule(self, event: SchedulingEvent, view: EngineView, /) -> Iterable[SchedulingAction]:
+        """See `SchedulingPolicy`."""
+
+
+class Placed:
+    """A policy that only says how many, as an `EventPolicy` of one run."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._placement: NodePlacement | None = None
+        #: With a cadence no job is asked about at its epochs.
+        self.wants: frozenset[type] = frozenset() if policy.cadence else frozenset({EpochEnded})
+
+    def schedule(self, event: SchedulingEvent, view: EngineView, /) -> Iterable[SchedulingAction]:
+        """See `NodePlacement`."""
+        self._placement = self._placement or NodePlacement(self._policy, view)
+        return self._placement.schedule(event)
+
+
+def by_events(policy: Policy | EventPolicy) -> EventPolicy:
+    """What answers events for `policy`."""
+    if isinstance(policy, FifoPolicy):
+        return FifoByEvents(policy.cadence)
+    return (
+        Placed(policy) if isinstance(policy, Policy) and not isinstance(policy, SchedulingPolicy) else policy
+    )

@@ -1,0 +1,75 @@
+"""The jobs of a workload. Generators, trace readers and journals all yield `Work`, in order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coach.core.cluster import Allocation
+
+FloatArray = NDArray[np.float64]
+
+#: How many workers and servers on which nodes: (node, workers, servers), each node at most once. The job's scheduler,
+#: where it has one, is on the first node named. A single task is one worker: ((node, 1, 0),).
+Plan = tuple[tuple[int, int, int], ...]
+
+NOTHING: FloatArray = np.zeros(3)
+NOTHING.flags.writeable = False
+ONE_WORKER = Allocation(1, 0)
+
+#: True speed of a job under a plan, epochs/s, >= 0. It may depend on the pods' nodes.
+Speed = Callable[[Plan], float]
+#: Loss (without noise) by epochs trained.
+Curve = Callable[[float], float]
+
+
+@dataclass(slots=True)
+class Work:
+    """One job of a workload with its true speed and curve, which policies can only predict.
+
+    `work` is in epochs. Without `speed` the job is one of tasks without epochs: `work` is its execution time in seconds
+    with one worker, and n workers do it in the n-th part (n tasks of t seconds each: n t). `arrival` in seconds; a
+    closed loop ignores it.
+    """
+
+    arrival: float
+    work: float
+    worker: FloatArray
+    server: FloatArray = field(default_factory=lambda: NOTHING)
+    scheduler: FloatArray = field(default_factory=lambda: NOTHING)
+    name: str = ""
+    kind: str = ""
+    priority: int = 0
+    minimum: Allocation = ONE_WORKER
+    maximum: Allocation = ONE_WORKER
+    speed: Speed | None = None
+    loss: Curve | None = None
+    #: Standard deviation of a measured loss.
+    loss_noise: float = 0.0
+    #: Seconds: grace period of a preemption, pause of a resize, pause of a migration.
+    grace: float = 0.0
+    rescale_seconds: float = 0.0
+    migration_seconds: float = 0.0
+    #: Epochs between checkpoints; work since the last is lost with a node. 0: no work is ever lost.
+    checkpoint: float = 0.0
+
+
+def by_counts(speed: Callable[[int, int], float]) -> Speed:
+    """A speed that depends only on the numbers of workers and servers."""
+
+    def of(plan: Plan) -> float:
+        return speed(*totals(plan))
+
+    return of
+
+
+def totals(plan: Plan) -> Allocation:
+    """Workers and servers of a plan."""
+    return Allocation(sum(part[1] for part in plan), sum(part[2] for part in plan))
+
+
+#: Any iterable of jobs sorted by arrival. It is read as time passes, so it may be endless or larger than memory.
+Workload = Iterable[Work]
