@@ -321,6 +321,31 @@ def best_live() -> str:
     )  # fmt: skip
 
 
+@block(
+    "coach experiment rival-budgets",
+    "2026-11-27",
+    "simulated: independent of the machine",
+    "experiments/rival-budgets/comparison.md",
+)
+def rival_budgets() -> str:
+    """The same jobs under the budgets of others."""
+    return columns(
+        table("experiments/rival-budgets/comparison.md"), "budget", "jobs over it", "overshoot, mean", "worst",
+        "targets reached", "within the budget", "of the oracle's", "money unused", "time, the oracle's",
+    )  # fmt: skip
+
+
+@block(
+    "python -m benchmarks.decisions.spot FOLDER",
+    "2026-11-27",
+    "simulated on published traces: independent of the machine",
+    "spot.md",
+)
+def spot() -> str:
+    """Spot machines under a deadline and a budget."""
+    return columns(table("spot.md"), "policy", "52 h", "60 h", "72 h", "92 h")
+
+
 @block("python -m benchmarks.pytorch.speed", "2026-11-25", TWO_CORES, "pytorch/speed.md")
 def pytorch() -> str:
     """Steps a second against plain PyTorch and DistributedDataParallel."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -134,6 +134,20 @@ def read(home: StateDirectory) -> tuple[Accounts, Mapping[str, Job]]:
     with contextlib.closing(Journal.read(path)) as journal:
         jobs = journal.jobs()
         return journal.accounts(jobs), jobs
+
+
+def to_simulate(home: StateDirectory, names: Iterable[str]) -> list[AccountSet]:
+    """The terms of these accounts and of all that they are in, as they are set; a month is any 30 days, a week any 7.
+
+    Virtual time has no calendar, and in it nothing of them is spent before the start. Unknown names are left out.
+    """
+    known, _ = read(home)
+    found: dict[str, AccountSet] = {}
+    for name in names:
+        for one in reversed(list(known.above(name))):
+            period = {"month": "30d", "week": "7d"}.get(one.period.kind, one.period.kind)
+            found[one.name] = AccountSet(0.0, one.name, one.amount, one.currency, period, "UTC", one.parent)
+    return list(found.values())
 
 
 def payments(home: StateDirectory, paying: Mapping[str, Sequence[str]]) -> Iterator[Payment]:

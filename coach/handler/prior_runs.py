@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.convergence import CurvePoint
 from coach.core.estimation.observations import KnownSpeed
+from coach.core.jobs import events as ev
+from coach.core.jobs import fold
 from coach.core.jobs.epoch import Epoch, EpochKind, measuring
+from coach.core.jobs.fitted_models import FittedSpeed
 from coach.core.jobs.job import Job
+from coach.core.lifecycle.enough_money import enough
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.state_directory import StoredJob
 
@@ -35,6 +39,31 @@ def known_points(
         )
         for allocation, measured in sorted(epochs.items())
     )
+
+
+def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Job:
+    """The job as it would begin on the empty cluster `nodes`, with what earlier jobs measured."""
+    points = known_points(past.values(), spec, nodes)
+    epochs_trained = known_epochs(past.values(), spec)
+    job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, epochs_trained))
+    if points:
+        from coach.core.estimation.fit import fit_models  # SciPy: slow to import
+
+        surface, _ = fit_models(job.speed_points(), (), job.spec.curve)
+        job.surface = None if surface is None else FittedSpeed(surface)
+    return job
+
+
+def budget_warning(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> str:
+    """Why a new job's budget cannot reach its target, by earlier runs like it; empty where it may."""
+    if (
+        spec.spec.target is None
+        or spec.spec.budget.amount is None
+        or known_epochs(past.values(), spec) is None
+    ):
+        return ""
+    found = enough(new_job(spec, past, nodes))
+    return f"{spec.name}: {found.words}" if found is not None and found.too_small else ""
 
 
 def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterator[StoredJob]:

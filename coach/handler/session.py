@@ -26,7 +26,7 @@ from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import Foreground, RunObserver, over
-from coach.handler.prior_runs import known_epochs, known_points
+from coach.handler.prior_runs import budget_warning, known_epochs, known_points
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose
@@ -148,6 +148,8 @@ class Session(Foreground):
                 handler.refuse_unpayable(one.spec)
         for one in self.chosen:
             if one.past is None:
+                if words := budget_warning(one.spec, past, self.nodes):
+                    self._say(words)
                 self._pending.add(one.name)
                 self.home.make_folders(one.name)
                 handler.submit(

@@ -7,58 +7,45 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
-from coach.core.estimation.fit import fit_models
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.gang import Pending
-from coach.core.jobs import events as ev
-from coach.core.jobs import fold
 from coach.core.jobs.epoch import Epoch
-from coach.core.jobs.fitted_models import FittedSpeed
 from coach.core.jobs.job import Job
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
 from coach.core.lifecycle import forecast, probing
 from coach.core.lifecycle.cluster_state import plan_alone
+from coach.core.lifecycle.enough_money import enough
 from coach.core.money import PriceBook, to_amount
 from coach.core.spec.job import TrainingJob
-from coach.handler.prior_runs import alike, earlier_runs, known_epochs, known_points
+from coach.handler.prior_runs import alike, earlier_runs, new_job
 from coach.handler.state.state_directory import StoredJob
 from coach.report import formatting
 from coach.report.row_types import Plan, PlanRow
 
-__all__ = ["Plan", "PlanRow", "earlier_words", "new_job", "plan"]
+__all__ = ["Plan", "PlanRow", "cheapest_by", "earlier_words", "fastest_for", "plan"]
 
 #: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
 MAX_ROWS = 16
 
 
-def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Job:
-    """The job as it would begin on the empty cluster `nodes`, with what earlier jobs measured."""
-    points = known_points(past.values(), spec, nodes)
-    epochs_trained = known_epochs(past.values(), spec)
-    job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, epochs_trained))
-    if points:
-        surface, _ = fit_models(job.speed_points(), (), job.spec.curve)
-        job.surface = None if surface is None else FittedSpeed(surface)
-    return job
-
-
 def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Plan:
     """The plan of a job that is not submitted, on the empty cluster `nodes`."""
     job = new_job(spec, past, nodes)
+    job.see_nodes(nodes)
     points, epochs_trained = job.known_points, job.known_epochs
     fixed = _fixed_seconds(past.values(), spec, nodes)
-    epochs = _epochs(job)
+    epochs = forecast.epochs_of_new(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
     rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
-    book = spec.spec.price_book
+    book = job.price_book
     money = spec.spec.budget_money
     aims = money is not None and spec.spec.target is not None
-    spending = forecast.spending_plan(job)
+    spending, reach = forecast.spending_plan(job), enough(job)
     return Plan(
         name=spec.name,
         currency=book.currency,
@@ -70,6 +57,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         epochs=epochs.expected,
         epochs_high=epochs.high,
         epochs_known=epochs_trained is not None or (spec.spec.target is None and job.speed is not None),
+        enough="" if reach is None else reach.words,
         probes=tuple(map(str, _probes(job, nodes))),
         known=(*_known(points), *_changes(past.values(), spec, nodes), *earlier_words(spec, past)),
         unknown=tuple(_unknown(spec, points, epochs_trained)),
@@ -78,12 +66,38 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     )
 
 
+def cheapest_by(plan: Plan, seconds: float) -> PlanRow | None:
+    """The cheapest allocation with which the job ends within `seconds` in nine of ten cases; None: none does."""
+    return _best(plan, lambda row: (row.job_seconds_high, row.job_cost), seconds)
+
+
+def fastest_for(plan: Plan, amount: float) -> PlanRow | None:
+    """The fastest allocation with which `amount` suffices in nine of ten cases; None: none does."""
+    return _best(plan, lambda row: (row.job_cost_high, row.job_seconds), amount)
+
+
+def _best(
+    plan: Plan, of: Callable[[PlanRow], tuple[float | None, float | None]], limit: float
+) -> PlanRow | None:
+    """The row that the cluster holds with the least second number of `of`, where the first is within `limit`."""
+    found = [
+        (value, number)
+        for number, row in enumerate(plan.rows)
+        for bound, value in [of(row)]
+        if row.fits and bound is not None and value is not None and bound <= limit
+    ]
+    return plan.rows[min(found)[1]] if found else None
+
+
 def _prices(book: PriceBook) -> str:
     if (machine := book.instance) is not None:
         gpus = f", {machine.gpu:g} GPUs" if machine.gpu else ""
         how = "whole machines" if machine.whole else "the part of it that the gang takes"
+        if machine.by_hour:
+            how += ", each hour begun"
+        dearest = "at most, by the node, " if book.nodes else ""
         return (
-            f"{book.name}: {machine.hour:g} {book.currency} an hour for {machine.cpu:g} cores, "
+            f"{book.name}: {dearest}{machine.hour:g} {book.currency} an hour for {machine.cpu:g} cores, "
             f"{machine.memory:g} GiB{gpus}; paid is {how}"
         )
     return (
@@ -111,7 +125,7 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
 def _row(  # noqa: PLR0917
     job: Job, at: Allocation, epochs: Interval, fixed: Interval, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
-    book = job.spec.price_book
+    book = job.price_book
     held = job.spec.resources.total(at)
     rate = second_cost(held, book, at.pods)
     budget = job.ledger.budget
@@ -179,15 +193,6 @@ def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
     return [probe.at for probe in left]
 
 
-def _epochs(job: Job) -> Interval:
-    """Epochs that the job needs; those that earlier jobs took may be fewer by the factor by which they may be more."""
-    epochs = forecast.remaining_epochs(job)
-    if job.known_epochs is None or job.spec.target is None:
-        return epochs
-    low = min(epochs.expected, max(epochs.low, job.known_epochs / forecast.KNOWN_SPREAD))
-    return Interval(low, epochs.expected, epochs.high)
-
-
 def _known(points: tuple[KnownSpeed, ...]) -> Iterable[str]:
     if points:
         yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
@@ -239,7 +244,7 @@ def _took(job: Job, last: Epoch | None) -> str:
     if last is not None and last.number < len(job.epochs):
         until = job.epochs[: last.number]
         seconds, cost = sum(epoch.seconds for epoch in until), sum(epoch.cost for epoch in until)
-    return f"in {formatting.duration(seconds)} for {formatting.money(cost, job.spec.price_book.currency)}"
+    return f"in {formatting.duration(seconds)} for {formatting.money(cost, job.price_book.currency)}"
 
 
 def _unknown(
@@ -269,6 +274,6 @@ def _refusal(job: Job, nodes: tuple[Node, ...]) -> str:
         return (
             "the budget does not cover one epoch: "
             f"at {job.minimum} it may take {formatting.duration(seconds)} and cost "
-            f"{formatting.money(cost, job.spec.price_book.currency)}"
+            f"{formatting.money(cost, job.price_book.currency)}"
         )
     return ""

@@ -163,6 +163,7 @@ class Plan:
     budget: float | None
     chance_of_running_out: float | None  #: that the job accepts; None without a budget or a target
     epochs_provided_for: int | None  #: that money is kept for at first; None where that is unknown
+    enough: str  #: whether the budget reaches the target, with the numbers; "" where no earlier run shows it
     epochs_low: float
     epochs: float
     epochs_high: float

@@ -24,7 +24,7 @@ from coach.handler.interactive_run import over
 from coach.handler.known_optimizers import optimizers_here
 from coach.handler.model_change import to_accept
 from coach.handler.policies import with_policy
-from coach.handler.prior_runs import known_epochs, known_points
+from coach.handler.prior_runs import budget_warning, known_epochs, known_points
 from coach.handler.resume_rules import NotNowError, refuse_resume
 from coach.handler.session import checkpoints_uri
 from coach.handler.state.journal import Journal
@@ -51,7 +51,10 @@ class StoppingError(CoachError):
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """A job of a file: a new one (`note`: why under another name), or a suspended one that is resumed."""
+    """A job of a file: a new one, or a suspended one that is resumed.
+
+    `note`: why it has another name, and that its budget is too small.
+    """
 
     row: JobRow
     went_on: bool
@@ -281,7 +284,9 @@ class Service:
                 taken.append(SubmittedJob(self.row(done.job), done.resumed, ""))
             else:
                 one = chosen[number]
-                taken.append(SubmittedJob(self.row(one.name), one.past is not None, one.said))
+                warning = "" if one.past else budget_warning(one.spec, self._past, self.nodes)
+                note = "; ".join(filter(None, (one.said, warning)))
+                taken.append(SubmittedJob(self.row(one.name), one.past is not None, note))
         return taken
 
     def _start(self, spec: TrainingJob, request: str) -> None:

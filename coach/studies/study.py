@@ -21,7 +21,7 @@ from coach import plugins
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.jobs.actions import Action
-from coach.core.jobs.events import Event
+from coach.core.jobs.events import AccountSet, Event
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.static import StaticPolicy
@@ -52,6 +52,8 @@ class Question:
     function_lost: float = math.inf
     node_lost: float = math.inf
     pause_seconds: float = 5.0
+    #: Budgets over jobs, those that others are in first; at trace fidelity they count for nothing.
+    accounts: tuple[AccountSet, ...] = ()
 
 
 class Fidelity(StrEnum):
@@ -156,6 +158,8 @@ def _driver(
     if default is not None:
         make = partial(plugins.extension("pod-by-pod", "--placement").PodByPodDriver, default=default)
     driver = make(question.nodes, policy, seed=seed, faults=faults, begin=begin, **heard)
+    for account in question.accounts:
+        driver.send(account.at_time(begin))
     for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True):
         driver.submit_at(begin + at, job.name, with_policy(job, policy).to_json(), dynamics)
     return driver

@@ -394,6 +394,40 @@ def test_a_plan_says_how_far_an_earlier_run_came_that_missed_the_target(
     assert plan["known"][1].endswith(f" for {cost}")
 
 
+def test_a_plan_for_a_deadline_says_what_the_cheapest_way_costs(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    _, file = past_of(home, job_file)
+    arguments = ("plan", str(job_file), "--nodes", str(file))
+    (whole,) = json.loads(run(capsys, *arguments, "-o", "json")[1])
+    for hours in (0.5, 2.0, 10.0):
+        in_time = [row for row in whole["rows"] if row["fits"] and row["job_seconds_high"] <= hours * 3600]
+        (plan,) = json.loads(run(capsys, *arguments, "--deadline", f"{hours:g}h", "-o", "json")[1])
+        assert plan["rows"] == sorted(in_time, key=lambda row: row["job_cost"])[:1]
+        text = run(capsys, *arguments, "--deadline", f"{hours:g}h")[1]
+        assert ("none of these is done then" in text) is not in_time
+    for when in ("friday", "2999-01-01T18:00"):
+        assert f"by {when} (" in run(capsys, *arguments, "--deadline", when)[1]
+    for wrong in ("someday", "2000-01-01", "0s"):
+        code, _, err = run(capsys, *arguments, "--deadline", wrong)
+        assert (code, "must be in the future" in err) == (2, True)
+    assert run(capsys, *arguments, "--deadline", "8h", "--budget", "1")[0] == 2
+
+
+def test_a_plan_says_that_a_budget_cannot_reach_its_target(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    world, file = past_of(home, job_file)
+    arguments = ("plan", str(job_file), "--nodes", str(file))
+    spent = to_amount(world.job("old").ledger.spent)
+    for share, words in ((0.2, "of at most 0 %"), (3.0, "of at most 100 %")):
+        text = JOB.replace("amount: 0.05", f"amount: {share * spent:.6f}")
+        job_file.write_text(text)
+        assert text != JOB
+        out = run(capsys, *arguments)[1]
+        assert f"reach the target with a chance {words}" in out
+
+
 def test_a_plan_without_a_target_says_how_good_an_earlier_run_became(
     capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
 ) -> None:
@@ -411,7 +445,7 @@ def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
     capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path, tmp_path: Path
 ) -> None:
     world, file = past_of(home, job_file)
-    budgets = [0.002, 0.004, 0.008]
+    budgets = [0.002, 0.004, 0.008, 0.03]
     amounts = ",".join(map(str, reversed(budgets)))
     arguments = ("plan", str(job_file), "--nodes", str(file), "--budget", amounts)
     (found,) = json.loads(run(capsys, *arguments, "-o", "json")[1])
@@ -420,7 +454,10 @@ def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
     assert rows[0]["epochs"] < rows[1]["epochs"] < rows[2]["epochs"]
     for row in rows:
         assert row["value_low"] <= FaultyDynamics().loss(row["epochs"]) <= row["value_high"]
-    assert rows[0]["gain"] is None and rows[1]["gain"] > rows[2]["gain"] > 0
+    assert rows[0]["gain"] is None and rows[1]["gain"] < rows[2]["gain"] < 0  # the loss falls, less and less
+    times = [row["target_seconds"] for row in rows]
+    assert times[0] is None and times[3] is not None  # too little, and enough
+    assert rows[3]["target_seconds_low"] < times[3] < rows[3]["target_seconds_high"]
     chances = dict(found["chances"])
     assert 0 < chances[0.5] <= chances[0.8] <= chances[0.95]
     cheapest = min(to_amount(epoch.cost) for epoch in old.full_epochs)

@@ -154,7 +154,34 @@ def test_all_policies_of_a_table_are_held_to_the_budgets(
     assert all(0 < row["money"] <= 2 * 0.02 for row in rows)
 
 
-def test_an_account_is_not_simulated_and_the_command_says_so(
+def test_two_jobs_of_one_account_spend_no_more_than_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+    for name in ("a", "b"):
+        text = Path(f"jobs/{name}.yaml").read_text()
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(re.sub(r"budget: .*", "budget: {account: team-a}", text, count=1))
+    asked = (*map(str, files), "--nodes", "2x4", "--assume", "--policy", "coach", "-o", "json")
+    assert simulate(*asked) == 0
+    shown = capsys.readouterr()
+    assert "the account team-a is not simulated: it is taken to have all the money" in shown.err
+    (free,) = json.loads(shown.out)
+    assert free["reached"] == 2
+    monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
+    amount = 0.6 * free["money"]
+    assert invoke(["budget", "set", "team", f"{amount:.6f}USD"]) == 0
+    assert invoke(["budget", "set", "team-a", "50USD/month", "--in", "team"]) == 0
+    capsys.readouterr()
+    assert simulate(*asked) == 0
+    shown = capsys.readouterr()
+    assert f"the account team has {amount:g} USD, and nothing is spent" in shown.err
+    assert "the account team-a has 50 USD in any 30d" in shown.err
+    (paid,) = json.loads(shown.out)
+    assert 0 < paid["money"] <= amount and paid["reached"] < 2
+
+
+def test_an_unknown_account_is_not_simulated_and_the_command_says_so(
     too_dear: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = Path(next(word for word in too_dear if word.endswith(".yaml")))

@@ -276,6 +276,29 @@ def test_a_file_with_a_warning_is_taken_with_it(home: StateDirectory) -> None:
     serve(home, body)
 
 
+def test_a_budget_that_an_earlier_job_shows_to_be_too_small_is_said_or_refused(home: StateDirectory) -> None:
+    async def body(api: Api) -> None:
+        terms = {"target": {"loss": 0.8}, "maxEpochs": 20}
+        await api.submit("first", **terms)
+        first = await api.ended("first")
+        assert first["state"] == "Succeeded"
+        little = {"amount": round(first["spent"] / 10, 9), "currency": "USD"}
+        (taken,) = (await api.submit("second", budget=little, **terms))["jobs"]
+        assert (
+            taken["note"].startswith("second: ")
+            and "reach the target with a chance of at most" in taken["note"]
+        )
+        assert (await api.ended("second"))["reason"] == "BudgetSpent"
+        await api.submit("third", budget={**little, "mustSuffice": True}, **terms)
+        refused = await api.ended("third")
+        assert (refused["state"], refused["reason"]) == ("BudgetExhausted", "BudgetTooSmall")
+        assert refused["spent"] == 0.0
+        (enough,) = (await api.submit("fourth", **terms))["jobs"]
+        assert enough["note"] == ""
+
+    serve(home, body)
+
+
 def test_a_name_that_is_taken_gets_a_number(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         first, second = await asyncio.gather(api.submit("a"), api.submit("a"))

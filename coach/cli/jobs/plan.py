@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from coach.core.spec.job import TrainingJob
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.budget_plan import BudgetPlan
+    from coach.report.budget_plan import BudgetPlan, BudgetRow
     from coach.report.plan import Plan, PlanRow
 
 
@@ -28,7 +29,15 @@ def command(  # noqa: PLR0917 - they are options
         typer.Option(
             "--budget",
             metavar="AMOUNTS",
-            help="What each of these amounts buys, such as 1,2,5: epochs and the loss to expect.",
+            help="What each of these amounts buys, such as 1,2,5: epochs, the loss to expect, when the target is met.",
+        ),
+    ] = "",
+    deadline: Annotated[
+        str,
+        typer.Option(
+            "--deadline",
+            metavar="WHEN",
+            help="What it costs to be done by then, such as 8h, friday, or 2026-12-04T18:00 (local time).",
         ),
     ] = "",
     probe: Annotated[
@@ -57,6 +66,7 @@ def command(  # noqa: PLR0917 - they are options
     Examples:
       coach plan jobs/lenet-digits.yaml
       coach plan jobs/lenet-digits.yaml --budget 0.001,0.002,0.005
+      coach plan jobs/lenet-digits.yaml --deadline friday
       coach plan job.yaml --budget 1,2,5 --probe 0.5 --figure plan.png
     """
     from coach.cli.display.summary import say, wanted
@@ -64,14 +74,18 @@ def command(  # noqa: PLR0917 - they are options
     from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
-    from coach.report.plan import plan
+    from coach.report.plan import cheapest_by, plan
     from coach.service.client import service_of
 
     specs = [one.spec for one in load(files)]
     home = StateDirectory.default()
     if (probe or figure) and not budget:
         raise UserError("--probe, --figure: only with --budget AMOUNTS")
+    if budget and deadline:
+        raise UserError("--budget, --deadline: one of them; the other is the answer")
+    until = _seconds_until(deadline) if deadline else None
     if figure and len(specs) > 1:
         raise UserError(f"--figure {figure}: for one job; {len(specs)} were given")
     amounts = _amounts(budget) if budget else []
@@ -81,7 +95,7 @@ def command(  # noqa: PLR0917 - they are options
         with service_of(home) as client:
             cluster = client.nodes()
     else:
-        cluster = parse_nodes(nodes)
+        cluster = parse_nodes(nodes, instance_of)
     past = home.past()
     if budget:
         from coach.report.budget_plan import budget_plan
@@ -100,11 +114,65 @@ def command(  # noqa: PLR0917 - they are options
                 typer.echo(figure)
         return
     plans = [plan(spec, past, cluster) for spec in specs]
-    if not _printed(plans, output):
+    answers = plans
+    if until is not None:  # programs get the answer alone
+        answers = [replace(one, rows=tuple(filter(None, [cheapest_by(one, until)]))) for one in plans]
+    if not _printed(answers, output):
         screen = console()
         for spec, one in zip(specs, plans, strict=True):
             say(screen, wanted(spec))
             _show(screen, one)
+            if until is not None:
+                screen.print(f"  {_by(one, until, deadline)}\n", soft_wrap=True)
+
+
+def _seconds_until(text: str) -> float:
+    """From now to a duration's end, a weekday's, or a local time's. Raises UserError."""
+    from datetime import datetime, timedelta
+
+    from coach.core.errors import UserError
+    from coach.core.spec import quantities
+
+    now = datetime.now()
+    days = [(now + timedelta(days=each)).date() for each in range(1, 8)]
+    try:
+        weekday = next((day for day in days if day.strftime("%A").lower() == text.lower()), None)
+        if weekday is not None:
+            seconds = (datetime.combine(weekday, datetime.max.time()) - now).total_seconds()
+        elif text[:1].isdigit() and "-" not in text:
+            seconds = quantities.seconds(text)
+        else:
+            seconds = datetime.fromisoformat(text).timestamp() - now.timestamp()
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0.0:
+        raise UserError(
+            f"--deadline {text!r}: must be in the future: 8h, friday (its end), or 2026-12-04T18:00 (local time)"
+        )
+    return seconds
+
+
+def _by(plan: Plan, seconds: float, when: str) -> str:
+    """What it costs to be done by then."""
+    from coach.core.cluster import Allocation
+    from coach.report import formatting
+    from coach.report.plan import cheapest_by
+
+    row = cheapest_by(plan, seconds)
+    by = f"by {when} ({formatting.duration(seconds)} from now)"
+    if row is not None:
+        cost = formatting.bounded(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount)
+        time = formatting.bounded(
+            row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration
+        )
+        at = Allocation(row.workers, row.servers).cell
+        return f"{by} with a chance of 90 % at least: {cost} {plan.currency} with {at}, done in {time}"
+    times = [one.job_seconds_high for one in plan.rows if one.fits and one.job_seconds_high is not None]
+    if not times:
+        return f"{by}: no speed is known; run it once, or give coach plan the nodes that it ran on"
+    return (
+        f"{by}: none of these is done then with 90 %; the earliest is after {formatting.duration(min(times))}"
+    )
 
 
 def _probe(
@@ -144,7 +212,7 @@ def _printed(plans: Sequence[Plan | BudgetPlan], output: Format) -> bool:
         print_json([fields(one) for one in plans])
     elif output is Format.CSV:
         rows = [{"job": one.name, **fields(row)} for one in plans for row in one.rows]
-        print_csv(list(rows[0]), rows)
+        print_csv(list(rows[0]) if rows else [], rows)
     return output is not Format.TABLE
 
 
@@ -173,7 +241,8 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
         "WITH",
         "TIME",
         f"{plan.metric.upper()} (80 %)",
-        f"BETTER BY, PER {plan.currency}",
+        f"{plan.metric.upper()} PER {plan.currency} MORE",
+        *(["TARGET IN (80 %)"] if plan.chances else []),
     ]
     made = table(*((header, "right") for header in headers))
     for row in plan.rows:
@@ -184,6 +253,7 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
             formatting.duration(row.seconds),
             formatting.bounded(row.value, row.value_low, row.value_high, formatting.score),
             formatting.number(row.gain),
+            *([_target_in(row)] if plan.chances else []),
         )
     low, high = formatting.score(plan.level_low), formatting.score(plan.level_high)
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
@@ -197,6 +267,14 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
         screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")
     screen.print()
     screen.print(Padding(made, (0, 0, 1, 2), expand=False))
+
+
+def _target_in(row: BudgetRow) -> str:
+    """When the target is met, and with which allocation."""
+    from coach.report import formatting
+
+    times = row.target_seconds, row.target_seconds_low, row.target_seconds_high
+    return f"{formatting.bounded(*times, formatting.duration)} {row.target_at}"
 
 
 def _show(screen: Console, plan: Plan) -> None:
@@ -215,6 +293,8 @@ def _show(screen: Console, plan: Plan) -> None:
     if plan.chance_of_running_out is not None:
         kept = f"; {plan.epochs_provided_for} epochs are provided for" if plan.epochs_provided_for else ""
         line("money", f"may run out with a chance of {formatting.percent(plan.chance_of_running_out)}{kept}")
+    if plan.enough:
+        line("budget", plan.enough)
     line("prices", plan.prices)
     for text in plan.known:
         line("known", text)

@@ -96,6 +96,7 @@ class Reason(StrEnum):
     PROGRAM_ENDED = "ProgramEnded"
     TARGET_MISSED = "TargetMissed"
     BUDGET_SPENT = "BudgetSpent"
+    BUDGET_TOO_SMALL = "BudgetTooSmall"
     TARGET_BELOW_ASYMPTOTE = "TargetBelowAsymptote"
     TIME_LIMIT = "TimeLimit"
     EPOCH_LIMIT = "EpochLimit"
@@ -167,6 +168,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.BUDGET_SPENT: ReasonInfo(
         "the rest of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
     ),
+    Reason.BUDGET_TOO_SMALL: ReasonInfo("its budget cannot reach its target", State.BUDGET_EXHAUSTED),
     Reason.TARGET_BELOW_ASYMPTOTE: ReasonInfo(
         "the learning curve levels off before the target", State.TARGET_UNREACHABLE
     ),

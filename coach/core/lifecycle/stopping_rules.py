@@ -6,7 +6,7 @@ import statistics
 
 from coach.core.jobs.job import KEPT_CURVES, Job
 from coach.core.jobs.reasons import Reason
-from coach.core.lifecycle import forecast
+from coach.core.lifecycle import enough_money, forecast
 from coach.core.spec.program import Goal
 
 #: A target may count as unreachable after this many full epochs, and as many fits in a row that give it no chance.
@@ -79,6 +79,8 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
             Reason.EPOCH_LIMIT,
             f"{epochs} of at most {spec.max_epochs} epochs done, {best_so_far(job)}, target {job.target:g}",
         )
+    if spec.budget.must_suffice and (found := enough_money.enough(job)) and found.too_small:
+        return Reason.BUDGET_TOO_SMALL, f"{found.words} (budget.mustSuffice: false goes on)"
     # The checks that read all epochs come last: few jobs get there.
     if not spec.stop_early or epochs < HOPELESS_EPOCHS or job.hopeless < HOPELESS_FITS or worth_going_on(job):
         return None

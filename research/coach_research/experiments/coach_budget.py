@@ -23,6 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
+from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs.reasons import State
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
@@ -60,14 +61,23 @@ class Case:
     dynamics: JobDynamics
     known: bool = False
 
-    def run(self, most: int, seed: int, known_epochs: float | None = None, **changes: Any) -> Ended:
+    def run(
+        self,
+        most: int,
+        seed: int,
+        known_epochs: float | None = None,
+        driver: type[Driver] = Driver,
+        known_points: tuple[KnownSpeed, ...] = (),
+        **changes: Any,
+    ) -> Ended:
         """One run of the job, from submission to end."""
         document = job_file("job", most, **changes)
         document["spec"]["target"] = self.target
-        driver = Driver(NODES, CoachPolicy(), seed=seed)
-        driver.submit_at(0.0, "job", document, self.dynamics, known_epochs=known_epochs)
-        driver.run()
-        return driver.ended["job"]
+        run = driver(NODES, CoachPolicy(), seed=seed)
+        known = {"known_epochs": known_epochs, "known_points": known_points}
+        run.submit_at(0.0, "job", document, self.dynamics, **known)
+        run.run()
+        return run.ended["job"]
 
 
 @cache
@@ -81,7 +91,7 @@ def _measured() -> tuple[tuple[MeasuredCurve, float], ...]:
     return tuple(found[place] for place in np.random.default_rng(34).permutation(len(found)))
 
 
-def _cases(parameters: Mapping[str, Any], number: int, model: str, seed: int) -> dict[str, Case]:
+def cases(parameters: Mapping[str, Any], number: int, model: str, seed: int) -> dict[str, Case]:
     """The cases of one model and seed."""
     target = {"loss": 0.3}
     job = TrainingJob.from_json(job_file("job", 1))
@@ -104,7 +114,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     measures: dict[str, float] = {}
     for number, model in enumerate(parameters.get("models") or shipped()):
         static: list[Ended] = []
-        for kind, case in _cases(parameters, number, model, seed).items():
+        for kind, case in cases(parameters, number, model, seed).items():
             if not case.known:  # else as without
                 static = [case.run(most, seed, policy=policy) for policy in grid]
             within = [one for one in static if one.state is State.SUCCEEDED]

@@ -114,7 +114,7 @@ def test_what_an_experiment_gave_and_what_budgets_buy(
             0.0079, 0.1, "read off a figure", False, "open", "", "judged", "table 2",
         )
     ]  # fmt: skip
-    bought = BudgetRow(1.25, 16, 16, 20, 3725.0, 0.123456, 0.111111, 0.234567, 0.012345)
+    bought = BudgetRow(1.25, 16, 16, 20, 3725.0, 0.123456, 0.111111, 0.234567, 0.012345, None, None, None, "")
     plan = BudgetPlan("digits", "USD", "loss", 12, (bought,), 0.1, 0.1, 0.2, ((0.5, 0.012345),), ())
     texts = []
     for columns in (1000, width):

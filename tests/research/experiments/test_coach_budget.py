@@ -75,7 +75,7 @@ def test_every_seed_has_cases_of_its_own_and_at_least_two_hundred_in_all() -> No
         str(case.target) + str(case.dynamics.loss) + str(case.dynamics.accuracy)
         for seed in range(1, 11)
         for number, model in enumerate(coach_budget.shipped())
-        for kind, case in coach_budget._cases(parameters, number, model, seed).items()
+        for kind, case in coach_budget.cases(parameters, number, model, seed).items()
         if kind.startswith("measured")
     ]
     assert len(set(targets)) == len(targets) >= 200

@@ -1,0 +1,79 @@
+"""Whether a budget is enough for the target: the money in place of ElasticFlow's minimum satisfactory share.
+
+ElasticFlow (ASPLOS 2023, section 4.1) admits a job if the least GPUs that meet its deadline are there. Here it is the
+least money that reaches the target: the epochs that remain, which are known with a probability, at the cost of the
+cheapest allocation. Nothing is said before an earlier run, or enough of the job's own curve, shows how many remain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coach.core.estimation.forms import FloatArray
+from coach.core.jobs.job import KEPT_CURVES, Job
+from coach.core.lifecycle import forecast, spending
+from coach.core.money import to_amount
+
+#: A budget is too small that reaches the target with less than this chance, and suffices with more than one minus it.
+TOO_SMALL = 0.05
+#: A job's own curve says so after this many full epochs, and in as many fits in a row as are kept.
+SHOWN_EPOCHS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """The chance, at most, that the whole `budget` reaches the target; the least money that may, and what suffices.
+
+    Amounts in currency units, what is spent included. `least` is for the fewest epochs and the cheapest at its lower
+    bound; `suffices` for 95 % of the cases, at the expected cost.
+    """
+
+    budget: float
+    currency: str
+    chance: float
+    least: float
+    suffices: float
+
+    @property
+    def too_small(self) -> bool:
+        """Whether the target is out of reach with 95 %."""
+        return self.chance < TOO_SMALL
+
+    @property
+    def words(self) -> str:
+        """What a person reads about it, with the numbers."""
+        return (
+            f"{self.budget:.4g} {self.currency} reach the target with a chance of at most {100 * self.chance:.0f} %: "
+            f"{self.least:.4g} are the least that may, {self.suffices:.4g} suffice with {100 * (1 - TOO_SMALL):.0f} %"
+        )
+
+
+def enough(job: Job) -> Enough | None:
+    """None without a target, a budget and a speed, and while nothing shows how many epochs remain."""
+    chances = _chances(job)
+    if not chances or job.speed is None or job.ledger.budget is None:
+        return None
+    budget, spent = to_amount(job.ledger.budget), to_amount(job.ledger.spent)
+    lowest = min(forecast.lowest_cost(job, at) for at in forecast.allocations(job))
+    paid = int(max(0.0, budget - spent) / lowest) if lowest > 0.0 else spending.HORIZON
+    return Enough(
+        budget,
+        job.spec.price_book.currency,
+        max(1.0 - float(remain[paid]) if paid < len(remain) else 1.0 for remain in chances),
+        spent + lowest * min(int((remain > 1.0 - TOO_SMALL).sum()) for remain in chances),
+        spent + forecast.cheapest_epoch(job) * max(int((remain > TOO_SMALL).sum()) for remain in chances),
+    )
+
+
+def _chances(job: Job) -> list[FloatArray]:
+    """The probabilities that 1, 2, ... epochs or more remain, by each of the last fits; before, by earlier runs."""
+    if job.spec.target is None:
+        return []
+    if not job.full_epoch_count:
+        return [spending.at_least(forecast.epochs_of_new(job))] if job.known_epochs is not None else []
+    if job.full_epoch_count < SHOWN_EPOCHS or len(job.full_epoch_curves) < KEPT_CURVES:
+        return []
+    curves = job.full_epoch_curves
+    if any(curve.endings(job.spec.target) is None for curve in curves):
+        return []  # the target is out of reach for any money
+    return [forecast.chances_to_remain(job, curve) for curve in curves]
