@@ -461,14 +461,14 @@ class JobSpec(SpecModel):
                 found.append(CrossFieldError(("clip",), "not in asynchronous mode", right, (("mode",),)))
             if self.mode is Mode.ASYNC and self.elastic:
                 right = "sync; or parameterServer: ps-lite"
-                at = (("parameterServer",),)
-                found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, at))
+                by = (("parameterServer",),)
+                found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, by))
             named = "sgd" if self.optimizer is None else self.optimizer.name
             if self.elastic and named.lower() not in SERVED_OPTIMIZERS:
                 right = f"{', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite"
-                at = (("parameterServer",),)
+                by = (("parameterServer",),)
                 problem = "does not run on elastic servers"
-                found.append(CrossFieldError(("optimizer", "name"), problem, right, at))
+                found.append(CrossFieldError(("optimizer", "name"), problem, right, by))
             return found
         found = []
         if self.servers.max > 0:
