@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coach.core.cluster import Node
+    from coach.core.jobs.events import AccountSet
+    from coach.core.spec.job import TrainingJob
     from coach.simulation.metrics import Result
     from coach.studies.simulation_inputs import SimulatedJobs
     from coach.studies.study import Fidelity, Question
