@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from coach import plugins
 from coach.core.errors import UserError
 from coach.core.policies import Policy
 from coach.core.policies.api.parameters import form, parsed, spelled
@@ -76,3 +78,22 @@ def test_what_a_package_has_to_change_is_said(
     with pytest.raises(UserError, match=words) as refused:
         policy("none-at-all")
     assert "docs/how-to/write-a-policy.md" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        (lambda: plugins.placement("default"), "--placement"),
+        (lambda: plugins.extension("trace-simulation", "--trace"), "--trace"),
+    ],
+)
+def test_what_needs_the_research_package_says_so(
+    monkeypatch: pytest.MonkeyPatch, asked: Callable[[], object], options: str
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda **_: [])
+    with pytest.raises(UserError) as refused:
+        asked()
+    assert str(refused.value) == (
+        f"{options}: this is in the research package, nothing was started; pip install 'coach-trainer[research]'"
+    )
+    assert plugins.placement("gang") is None

@@ -181,9 +181,12 @@ def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
     """Run one command; its exit code. Every error ends here."""
     try:
         options, rest = remote.split(arguments)
-        if options and not {"-h", "--help"} & set(rest):
+        to_cluster = bool(options) and not {"-h", "--help"} & set(rest)
+        if to_cluster and rest[:1] != ["run"]:
             return remote.invoke(options, rest)
         own, program = split(rest or arguments)
+        if to_cluster:  # `run` finds them at its parent
+            own = [word for pair in options.items() for word in pair] + own
         code = typer.main.get_command(app).main(own, prog_name="coach", standalone_mode=False, obj=program)
         return code if isinstance(code, int) else 0
     except typer.Abort:

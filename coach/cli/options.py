@@ -164,6 +164,8 @@ def kubernetes_cluster(
     import asyncio
 
     from coach.core.errors import UserError
+    from coach.jobfiles.prices import instance_of
+    from coach.platforms.kubernetes.node_prices import NodePrices
     from coach.platforms.kubernetes.platform import KubernetesPlatform
     from coach.platforms.kubernetes.settings import Settings
     from coach.platforms.kubernetes_api import nodes
@@ -182,16 +184,18 @@ def kubernetes_cluster(
     async def read() -> tuple[Node, ...]:
         async with await connect() as api:
             found = (await api.get(f"{CORE}/nodes"))["items"]
-            return tuple(nodes.read(node) for node in found if not nodes.unavailable(node))
+            prices = NodePrices(instance_of, Settings.read("").opencost)
+            await prices.look()
+            return tuple(prices.of(node) for node in found if not nodes.unavailable(node))
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
         settings = Settings.read(home.handler_id())
         if not nuclio:
-            return KubernetesPlatform(connect, settings, home.logs, now)
+            return KubernetesPlatform(connect, settings, home.logs, now, instance_of)
         from coach.platforms.local.environment import Functions
         from coach.platforms.nuclio.platform import NuclioPlatform
 
-        return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now)
+        return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now, instance_of)
 
     return asyncio.run(read()), make
 
@@ -217,12 +221,13 @@ def local_cluster(
     Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
     """
     from coach.core.spec.training import Framework
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.platform import LocalPlatform
     from coach.plugins import extension
 
-    cluster, platform = parse_nodes(nodes), LocalPlatform
+    cluster, platform = parse_nodes(nodes, instance_of), LocalPlatform
     if bandwidth or placement != "gang":
         cluster, platform = extension("local-platform", "--bandwidth, --placement")(
             cluster, bandwidth, placement

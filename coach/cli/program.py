@@ -71,6 +71,14 @@ Memory = Annotated[
     ),
 ]
 Gpus = Annotated[int, typer.Option(min=0, help="Of a program: GPUs of one process.")]
+Image = Annotated[
+    str,
+    typer.Option(
+        metavar="IMAGE",
+        help="Of a program on a cluster (coach --context NAME run): the image that it runs in. "
+        "The source files of this folder are sent along.",
+    ),
+]
 Resumes = Annotated[
     bool,
     typer.Option(
@@ -100,6 +108,7 @@ _FIELDS = {
     "--target": "spec.target",
     "--epochs-in-a-row": "spec.target.epochsInARow",
     "--metric": "spec.program.metrics",
+    "--image": "spec.image",
     "--name": "metadata.name",
     "--workers": "spec.workers",
     "--resumes": "spec.program.resumes",
@@ -200,11 +209,15 @@ def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str,
     from coach.platforms.local.cluster import machine
 
     fewest, workers = workers_of(options.get("--workers") or "1")
-    here = machine()
-    cpu = options.get("--cpu") or f"{max(1, int(here.cpu / workers))}"
-    memory = options.get("--memory") or f"{max(64, int(here.memory * MEMORY_PART * 1024 / workers))}Mi"
     program: dict[str, Any] = {"command": list(command)}
     spec: dict[str, Any] = {"program": program}
+    if options.get("--image"):
+        spec["image"] = options["--image"]
+        cpu, memory = options.get("--cpu") or "1", options.get("--memory") or "2Gi"
+    else:
+        here = machine()
+        cpu = options.get("--cpu") or f"{max(1, int(here.cpu / workers))}"
+        memory = options.get("--memory") or f"{max(64, int(here.memory * MEMORY_PART * 1024 / workers))}Mi"
     if options.get("--target"):
         spec["target"] = target_of(options["--target"], options.get("--epochs-in-a-row") or 1)
         if options.get("--metric"):

@@ -53,10 +53,10 @@ def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
     """Run a command on a cluster; its exit code. Raises CoachError."""
     command = arguments[0] if arguments else ""
     if command not in (*IN_POD, *ON_OBJECTS, MODEL, UI):
-        known = ", ".join((*IN_POD, *ON_OBJECTS, MODEL, UI))
+        known = ", ".join(("run", *IN_POD, *ON_OBJECTS, MODEL, UI))
         raise UserError(
             f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
-            "`coach run` and `coach serve` have --context themselves"
+            "`coach serve` has --context itself"
         )
     return asyncio.run(_on_cluster(options, list(arguments)))
 
@@ -217,11 +217,9 @@ def unpacked(archive: BinaryIO, to: Path | None, *, force: bool) -> Path:
 
 async def _submit(api: Api, files: list[Path]) -> int:
     """Apply the jobs of files: each one's model in a ConfigMap, and its TrainingJob."""
-    import yaml
-
     from coach.cli.job_files import load
     from coach.cli.options import VOLUMES
-    from coach.jobfiles.dump import to_yaml
+    from coach.cli.remote_run import apply, apply_program
     from coach.platforms.kubernetes import model_files
     from coach.platforms.kubernetes_api.client import CORE
 
@@ -231,7 +229,7 @@ async def _submit(api: Api, files: list[Path]) -> int:
         )
     for one in load(files, volumes=VOLUMES):
         if one.spec.spec.program is not None:
-            await _apply(api, yaml.safe_load(to_yaml(one.spec)))
+            await apply_program(api, one, one.path.parent)
             continue
         document = one.spec.to_json()
         model = document["spec"]["model"]
@@ -251,16 +249,8 @@ async def _submit(api: Api, files: list[Path]) -> int:
             }
             await api.apply(f"{CORE}/namespaces/{api.namespace}/configmaps/{source}", body)
             model |= {"file": path.name, "configMap": source}
-        await _apply(api, document)
+        await apply(api, document)
     return 0
-
-
-async def _apply(api: Api, document: dict[str, Any]) -> None:
-    from coach.platforms.kubernetes_api.client import COACH
-
-    name = document["metadata"]["name"]
-    await api.apply(f"{COACH}/namespaces/{api.namespace}/trainingjobs/{name}", document)
-    typer.echo(f"trainingjob {name} applied to {api.namespace} at {api.server}")
 
 
 async def _change(api: Api, command: str, names: list[str]) -> int:

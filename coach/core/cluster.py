@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -74,11 +76,35 @@ NOTHING = Resources(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine that is rented as one: its cores, GiB and GPUs, and its price an hour in currency units.
+
+    A gang pays its part of such machines: the largest of its shares of their cores, memory and GPUs; or, `whole`, as
+    many machines as that takes. With `by_hour`, which is `whole`, an hour begun is paid.
+    """
+
+    hour: float
+    cpu: float
+    memory: float
+    gpu: float = 0.0
+    whole: bool = False
+    by_hour: bool = False
+
+    def machines(self, requests: Resources) -> float:
+        """How many of them `requests` pay."""
+        share = max(requests.cpu / self.cpu, requests.memory / self.memory)
+        if self.gpu:
+            share = max(share, requests.gpu / self.gpu)
+        return math.ceil(share - 1e-9) if self.whole else share
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """A machine, real or virtual, with the resources it has for pods."""
+    """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known."""
 
     name: str
     capacity: Resources
+    price: Instance | None = field(default=None, compare=False)
 
 
 class Taken(NamedTuple):
@@ -112,3 +138,11 @@ class Pod:
     id: PodId
     node: str
     requests: Resources
+
+
+def by_node(pods: Iterable[Pod]) -> dict[str, Resources]:
+    """What `pods` hold on each node."""
+    held: dict[str, Resources] = {}
+    for pod in pods:
+        held[pod.node] = held.get(pod.node, NOTHING) + pod.requests
+    return held

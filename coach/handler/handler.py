@@ -36,6 +36,7 @@ from coach.core.spec.training import Model
 from coach.handler import accounts, warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
+from coach.handler.price_changes import LOOK_SECONDS, changed
 from coach.handler.state.checkpoints import kept, obsolete, sweep
 from coach.handler.state.journal import Journal
 from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
@@ -130,6 +131,7 @@ class Handler:
             )
         )
         self._start(self._heartbeat())
+        self._start(self._follow_prices())
         self._start(self._catch_up())
         return self
 
@@ -172,6 +174,7 @@ class Handler:
         if problem := self.accounts.problem_of(account, spec.spec.price_book.currency):
             raise UserError(f"{spec.name}: {problem}")
         job = fold.submitted(ev.JobSubmitted(self.now(), spec.name, spec.to_json(), ""))
+        job.see_nodes(self._reducer.nodes.all)
         job.account_money = self.accounts.money(job, self.now())
         short = shortage(self.accounts, job, self.now())
         if short is not None and short.never:
@@ -295,6 +298,18 @@ class Handler:
             if self._journal.snapshot_due(job.name):
                 self._journal.save_snapshots(job)
             await asyncio.sleep(0)
+
+    async def _follow_prices(self) -> None:
+        while True:
+            jobs = list(self.jobs.values())
+            try:
+                found = await asyncio.to_thread(_changed, jobs)
+            except Exception:
+                log.exception("the prices of offers cannot be read; those that jobs have stay")
+                found = []
+            for name, prices, why in found:
+                self._send(ev.PricesChanged(self.now(), name, prices, why))
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _heartbeat(self) -> None:
         while True:
@@ -464,6 +479,10 @@ class Handler:
             log.exception("%s goes on with the models it has", action.job)
             speed = convergence = None
         self._send(ev.ModelsFitted(self.now(), action.job, action.token, speed, convergence))
+
+
+def _changed(jobs: Sequence[Job]) -> list[tuple[str, dict[str, Any], str]]:
+    return list(changed(jobs))
 
 
 def _words(error: Exception) -> str:

@@ -1,42 +1,38 @@
 """Prices of real machines: SkyPilot's catalogues, the user's or the small one that Coach ships.
 
-A catalogue is a folder with `CLOUD/vms.csv` for each cloud (SkyPilot's schema v8, of which `_COLUMNS` are
-read). A job file names an offer, `prices: nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`; when the
-file is read, its numbers take the place of its name, so a job keeps its prices.
+A catalogue is a folder with `CLOUD/vms.csv` for each cloud (SkyPilot's schema v8). A job file names an offer,
+`prices: nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`; when the file is read, its numbers take the place of its name, and
+the handler follows changes of its price (`coach.handler.price_changes`).
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from coach.core.cluster import Instance
 from coach.core.errors import UserError
+from coach.core.spec.resources import InstancePrices
 
 SHIPPED = Path(__file__).parent / "catalogs"
 CURRENCY = "USD"
-#: Days after which shipped prices are said to be old.
-OLD_DAYS = 180
-#: A name of an offer: `CLOUD/TYPE`, then `@REGION`, `:spot` and `:whole`, each where it is wanted.
+#: A name of an offer: `CLOUD/TYPE`, then `@REGION`, `:spot`, and `:whole` or `:hour`, each where it is wanted.
 OFFER = re.compile(
-    r"(?P<cloud>[a-z0-9]+)/(?P<type>[^@:\s]+)(@(?P<region>[^@:\s]+))?(?P<spot>:spot)?(?P<whole>:whole)?"
+    r"(?P<cloud>[a-z0-9]+)/(?P<type>[^@:\s]+)(@(?P<region>[^@:\s]+))?(?P<spot>:spot)?(?P<way>:whole|:hour)?"
 )
-_COLUMNS = (
-    "InstanceType",
-    "AcceleratorName",
-    "AcceleratorCount",
-    "vCPUs",
-    "MemoryGiB",
-    "Price",
-    "SpotPrice",
-    "Region",
-)
+_NUMBERS = ("AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "SpotPrice")
+#: What a file of one's own has at least. SkyPilot's have these, `_NUMBERS`, AcceleratorName and Region; `Currency`, if
+#: it is not USD, is Coach's.
+_COLUMNS = ("InstanceType", "vCPUs", "MemoryGiB", "Price")
+_RATE = re.compile(r"([A-Z]{3})=([0-9]*\.?[0-9]+)([A-Z]{3})")
 #: Machine types of gcp whose GPUs are priced in lines of their own: the price of a line is not that of a machine.
 _WITHOUT_GPUS = re.compile(r"(a2|a3|a4|a4x|g2|g4)-")
 
@@ -54,6 +50,7 @@ class Offer:
     region: str
     hour: float
     spot: float | None
+    currency: str = CURRENCY
 
     @property
     def name(self) -> str:
@@ -64,13 +61,13 @@ class Offer:
         """Price of an hour."""
         return self.spot if spot else self.hour
 
-    def prices(self, hour: float, *, spot: bool, whole: bool) -> dict[str, Any]:
-        """The same as `prices` of a job file."""
-        ending = "-spot" if spot else ""
+    def prices(self, hour: float, wanted: re.Match[str]) -> dict[str, Any]:
+        """The same as `prices` of a job file, in the `wanted` way."""
+        ending = "-spot" if wanted["spot"] else ""
         name = re.sub(r"[^a-z0-9]+", "-", self.name.lower())[: 40 - len(ending)].strip("-")
         return {
             "name": f"{name}{ending}",
-            "currency": CURRENCY,
+            "currency": self.currency,
             "vcpuSecond": 0.0,
             "gibSecond": 0.0,
             "invocation": 0.0,
@@ -79,8 +76,10 @@ class Offer:
                 "cpu": f"{round(self.cpu * 1000)}m",
                 "memory": f"{round(self.memory * 1024)}Mi",
                 "gpu": int(self.gpus),
-                "whole": whole,
+                "whole": wanted["way"] is not None,
+                "byHour": wanted["way"] == ":hour",
             },
+            "offer": wanted[0],
         }
 
 
@@ -150,7 +149,8 @@ def _read(file: Path, _changed: int) -> tuple[Offer, ...]:
             missing = [column for column in _COLUMNS if column not in (rows.fieldnames or ())]
             if missing:
                 raise UserError(
-                    f"{file}: no catalogue of SkyPilot's schema 8: no column {', '.join(missing)}"
+                    f"{file}: no catalogue of SkyPilot's schema 8: no column {', '.join(missing)}; a file of one's own "
+                    f"has at least {','.join(_COLUMNS)}, and Currency where that is not USD"
                 )
             return tuple(_offers(file, rows))
     except (OSError, UnicodeDecodeError) as error:
@@ -161,18 +161,29 @@ def _offers(file: Path, rows: Iterable[Mapping[str, str]]) -> Iterator[Offer]:
     cloud = file.parent.name
     for number, row in enumerate(rows, 2):
         try:
-            numbers = {key: float(row[key]) if row[key] else None for key in _COLUMNS[2:7]}
+            numbers = {key: float(row[key]) if row.get(key) else None for key in _NUMBERS}
         except (TypeError, ValueError) as error:
             raise UserError(f"{file}:{number}: not a number: {error}") from error
         hour, cpu, memory = numbers["Price"], numbers["vCPUs"], numbers["MemoryGiB"]
         separate = cloud == "gcp" and _WITHOUT_GPUS.match(row["InstanceType"])
         if not row["InstanceType"] or separate or not hour or not cpu or not memory:
             continue  # an accelerator by itself, or what cannot be had in that region
-        gpus = numbers["AcceleratorCount"] or 0.0
+        gpus, currency = numbers["AcceleratorCount"] or 0.0, row.get("Currency") or CURRENCY
+        if not re.fullmatch("[A-Z]{3}", currency):
+            raise UserError(
+                f"{file}:{number}: Currency: three capital letters such as EUR; seen {currency!r}"
+            )
         yield Offer(
-            cloud, row["InstanceType"], row["AcceleratorName"] if gpus else "", gpus, cpu, memory, row["Region"],
-            hour, numbers["SpotPrice"] or None,
+            cloud, row["InstanceType"], row.get("AcceleratorName", "") if gpus else "", gpus, cpu, memory,
+            row.get("Region", ""), hour, numbers["SpotPrice"] or None, currency,
         )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def functions() -> dict[str, dict[str, Any]]:
+    """What large clouds take for functions, by the offer's name: region, date, source, terms, and `prices`."""
+    found: dict[str, dict[str, Any]] = json.loads((SHIPPED / "functions.json").read_text("utf-8"))
+    return found
 
 
 def cheapest(found: Iterable[Offer], *, spot: bool = False) -> dict[str, Offer]:
@@ -185,12 +196,17 @@ def cheapest(found: Iterable[Offer], *, spot: bool = False) -> dict[str, Offer]:
     return best
 
 
-def prices_of(text: str) -> dict[str, Any]:
-    """The prices that an offer's name means in a job file. Raises UserError with the nearest names."""
+def prices_of(text: str, *, dearest: bool = False) -> dict[str, Any]:
+    """The prices that an offer's name means in a job file: of its cheapest zone, or of its `dearest`.
+
+    Raises UserError with the nearest names.
+    """
+    if text in functions():
+        return {"name": text.replace("/", "-"), **functions()[text]["prices"], "offer": text}
     match = OFFER.fullmatch(text)
     if match is None:
         raise UserError(
-            "a name such as nebius/gpu-h100-sxm_1gpu-16vcpu-200gb, with @REGION, :spot or :whole after it"
+            "a name such as nebius/gpu-h100-sxm_1gpu-16vcpu-200gb, with @REGION, :spot, :whole or :hour after it"
         )
     all_of_cloud = offers([match["cloud"]])
     typed = [offer for offer in all_of_cloud if offer.type == match["type"]]
@@ -209,6 +225,46 @@ def prices_of(text: str) -> dict[str, Any]:
         )
     if best.gpus != int(best.gpus):
         raise UserError("a machine with whole GPUs: jobs request whole ones")
-    hour = best.price(spot=spot)
-    assert hour is not None
-    return best.prices(hour, spot=spot, whole=match["whole"] is not None)
+    if len(currencies := sorted({offer.currency for offer in here})) > 1:
+        raise UserError(f"an offer in one currency; this one is in {' and '.join(currencies)}")
+    hours = [hour for offer in here if (hour := offer.price(spot=spot)) is not None]
+    hour = max(hours) if dearest else min(hours)
+    return best.prices(hour, match)
+
+
+def instance_of(text: str) -> Instance:
+    """The machine that an offer's name means, at its dearest zone's price: a node's is not known. Raises UserError."""
+    found = prices_of(text, dearest=True)
+    if found["currency"] != CURRENCY:
+        raise UserError(
+            f"an offer in {CURRENCY}: what nodes cost is added up, and this one is in {found['currency']}"
+        )
+    return InstancePrices.model_validate(found["instance"]).instance
+
+
+def in_currency(found: Iterable[Offer], currency: str, rates: Iterable[str]) -> list[Offer]:
+    """The offers in one currency: `currency`, or the one that all have. `rates`: `EUR=1.08USD`, given by the user.
+
+    Raises UserError where the offers have several, and for a rate that is not there, as none is assumed.
+    """
+    listed = list(found)
+    known = {(one, one): 1.0 for one in {offer.currency for offer in listed}}
+    for rate in rates:
+        match = _RATE.fullmatch(rate)
+        if match is None or not float(match[2]) > 0.0:
+            raise UserError(f"--rate {rate}: what one unit costs in the other currency, such as EUR=1.08USD")
+        known[match[1], match[3]] = float(match[2])
+        known[match[3], match[1]] = 1.0 / float(match[2])
+    have = sorted({offer.currency for offer in listed})
+    wanted = currency.upper() or (have[0] if have else CURRENCY)
+    for one in have:
+        if (one, wanted) not in known:
+            raise UserError(
+                f"no rate between {one} and {wanted}, and none is assumed: --currency {wanted} --rate {one}=N{wanted}"
+            )
+    return [_times(offer, known[offer.currency, wanted], wanted) for offer in listed]
+
+
+def _times(offer: Offer, rate: float, currency: str) -> Offer:
+    spot = None if offer.spot is None else offer.spot * rate
+    return replace(offer, hour=offer.hour * rate, spot=spot, currency=currency)

@@ -9,6 +9,7 @@ only outside of logical junctors, nothing said of `metadata` but its name.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import yaml
 from coach.core.spec import quantities
 from coach.core.spec.job import API_VERSION, TrainingJob
 from coach.jobfiles import crd_rules
+from coach.jobfiles.prices import OFFER
 from coach.jobfiles.resource_status import TrainingJobStatus
 
 Schema = dict[str, Any]
@@ -174,7 +176,10 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
 
 
 def _word_or_object(node: Schema) -> Schema:
-    """A field that is one of a few words or an object: no type, but keywords that bind each kind by itself."""
+    """A field that is one of a few words, an offer's name, or an object.
+
+    It has no type, but keywords that bind each kind by itself. Whether there is such an offer the controller looks up.
+    """
     part, word = branches(node)
     assert part is not None and word is not None
     words = word.get("enum") or [word["const"]]
@@ -182,7 +187,7 @@ def _word_or_object(node: Schema) -> Schema:
     inner["properties"]["name"]["not"] = {"enum": words}  # one's own prices are not named as a shipped book
     return {
         "x-kubernetes-preserve-unknown-fields": True,
-        "pattern": f"^({'|'.join(words)})$",
+        "pattern": f"^({'|'.join(words)}|{re.sub('[?]P<[a-z]+>', '?:', OFFER.pattern)})$",
         "properties": inner["properties"],
         "required": inner["required"],
         **_NO_NUMBER_NO_LIST,

@@ -87,7 +87,7 @@ def compare(jobs: Sequence[Job], of: Sequence[Progress]) -> Comparison:
     """Raises UserError where the jobs have no measure or no currency in common."""
     for word, found in (
         ("measure", {job.name: job.metric for job in jobs}),
-        ("currency", {job.name: job.spec.price_book.currency for job in jobs}),
+        ("currency", {job.name: job.price_book.currency for job in jobs}),
     ):
         if len(set(found.values())) > 1:
             each = ", ".join(f"{name} {value}" for name, value in found.items())

@@ -86,6 +86,11 @@ class EventFormatter:
     def _priority(self, _job: Job, record: ev.PriorityChanged) -> str:
         return f"priority {record.priority} from now on"
 
+    def _prices(self, job: Job, record: ev.PricesChanged) -> str:
+        reserved = ", what is reserved stays at the old ones" if job.ledger.reserved else ""
+        why = f": {record.why}" if record.why else ""
+        return f"prices {record.prices['name']} from its next reservation on{reserved}{why}"
+
     def _accepted(self, _job: Job, record: ev.ModelAccepted) -> str:
         also = f", and {formatting.count(len(record.files), 'file')} next to it" if record.files else ""
         return f"the model file as it is now: SHA-256 {record.sha256}{also}; it was {record.before}"
@@ -128,7 +133,7 @@ class EventFormatter:
     def _finished(self, job: Job, record: ev.EpochFinished) -> str | None:
         if (stopped := record.report.stop_seconds) > 0.0:
             whole = stopped + record.report.train_seconds
-            parts = f"{formatting.duration(stopped)} of it until the old processes had ended"
+            parts = f"{formatting.duration(stopped)} of it before the new ones ran"
             return f"changed workers: {formatting.duration(whole)} from SIGTERM to the first report, {parts}"
         names = Counter(record.report.processes)
         if not names:
@@ -212,7 +217,7 @@ def history(records: Iterable[Any], name: str | None = None) -> Iterator[Line]:
 
 
 def _currency(job: Job) -> str:
-    return job.spec.price_book.currency
+    return job.price_book.currency
 
 
 def _probe_words(why: tuple[DecisionStep, ...]) -> str:
@@ -232,6 +237,7 @@ _TELLERS: dict[type, Any] = {
     ev.ResumeRequested: EventFormatter._resumed,
     ev.SuspendRequested: EventFormatter._stopping,
     ev.PriorityChanged: EventFormatter._priority,
+    ev.PricesChanged: EventFormatter._prices,
     ev.ModelAccepted: EventFormatter._accepted,
     ev.EpochFailed: EventFormatter._failed,
     ev.PodLost: EventFormatter._lost,

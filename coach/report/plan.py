@@ -36,12 +36,13 @@ MAX_ROWS = 16
 def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Plan:
     """The plan of a job that is not submitted, on the empty cluster `nodes`."""
     job = new_job(spec, past, nodes)
+    job.see_nodes(nodes)
     points, epochs_trained = job.known_points, job.known_epochs
     fixed = _fixed_seconds(past.values(), spec, nodes)
     epochs = forecast.epochs_of_new(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
     rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
-    book = spec.spec.price_book
+    book = job.price_book
     money = spec.spec.budget_money
     aims = money is not None and spec.spec.target is not None
     spending, reach = forecast.spending_plan(job), enough(job)
@@ -92,8 +93,11 @@ def _prices(book: PriceBook) -> str:
     if (machine := book.instance) is not None:
         gpus = f", {machine.gpu:g} GPUs" if machine.gpu else ""
         how = "whole machines" if machine.whole else "the part of it that the gang takes"
+        if machine.by_hour:
+            how += ", each hour begun"
+        dearest = "at most, by the node, " if book.nodes else ""
         return (
-            f"{book.name}: {machine.hour:g} {book.currency} an hour for {machine.cpu:g} cores, "
+            f"{book.name}: {dearest}{machine.hour:g} {book.currency} an hour for {machine.cpu:g} cores, "
             f"{machine.memory:g} GiB{gpus}; paid is {how}"
         )
     return (
@@ -121,7 +125,7 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
 def _row(  # noqa: PLR0917
     job: Job, at: Allocation, epochs: Interval, fixed: Interval, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
-    book = job.spec.price_book
+    book = job.price_book
     held = job.spec.resources.total(at)
     rate = second_cost(held, book, at.pods)
     budget = job.ledger.budget
@@ -240,7 +244,7 @@ def _took(job: Job, last: Epoch | None) -> str:
     if last is not None and last.number < len(job.epochs):
         until = job.epochs[: last.number]
         seconds, cost = sum(epoch.seconds for epoch in until), sum(epoch.cost for epoch in until)
-    return f"in {formatting.duration(seconds)} for {formatting.money(cost, job.spec.price_book.currency)}"
+    return f"in {formatting.duration(seconds)} for {formatting.money(cost, job.price_book.currency)}"
 
 
 def _unknown(
@@ -270,6 +274,6 @@ def _refusal(job: Job, nodes: tuple[Node, ...]) -> str:
         return (
             "the budget does not cover one epoch: "
             f"at {job.minimum} it may take {formatting.duration(seconds)} and cost "
-            f"{formatting.money(cost, job.spec.price_book.currency)}"
+            f"{formatting.money(cost, job.price_book.currency)}"
         )
     return ""

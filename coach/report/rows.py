@@ -92,7 +92,7 @@ def _more(job: Job, row: JobRow, now: float) -> dict[str, Any]:
     return {
         "reason_text": REASON_INFO[Reason(row.reason)].words,
         "left": None if left is None else to_amount(left),
-        "rate": None if held == NOTHING or job.ended else job.spec.price_book.rate(held) * 3600,
+        "rate": None if held == NOTHING or job.ended else job.billed_rate * 3600,
         "done_at": done_at,
         "done_at_low": low,
         "done_at_high": high,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.cluster import NOTHING, Allocation, Node, Resources
+from coach.core.cluster import NOTHING, Allocation, Node, Resources, by_node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
@@ -140,7 +140,7 @@ def _alternatives(job: Job) -> Iterator[str]:
     seconds = forecast.predicted_seconds(job, at, 1.0) if at else None
     if at is None or seconds is None:
         return
-    currency = job.spec.price_book.currency
+    currency = job.price_book.currency
     lines = []
     others = considered(job, at, job.reasons)[1:]
     if len(others) > _MAX_ALTERNATIVES:
@@ -193,15 +193,19 @@ def _known(job: Job, now: float) -> Iterator[str]:
 
 
 def _money(job: Job) -> str:
-    currency = job.spec.price_book.currency
+    currency = job.price_book.currency
     ledger = job.ledger
     account = job.spec.budget.account
     spent = f"Money: {formatting.spent_of(ledger.spent, ledger.budget, currency, account)} spent"
     if job.billed_resources != NOTHING:
-        rate = job.spec.price_book.rate(job.billed_resources)
-        spent += f", {formatting.amount(rate * 3600)} {currency} an hour for what it holds"
+        spent += f", {formatting.amount(job.billed_rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
         spent += f", {formatting.amount(to_amount(ledger.reserved))} reserved"
+    if job.billed_pods and job.billed_book != (
+        now := job.book_on(job.price_book.on(by_node(job.billed_pods)))
+    ):
+        rate = now.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
+        spent += f"; from its next reservation on {formatting.amount(rate)} an hour, as the price has changed"
     each = forecast.epoch_budget(job)
     if each is not None:
         spent += (

@@ -79,7 +79,7 @@ class _Jobs(Collector):
         yield family
         spent = Counter[str]()
         for job in jobs:
-            spent[job.spec.price_book.currency] += job.ledger.spent
+            spent[job.price_book.currency] += job.ledger.spent
         money = CounterMetricFamily("coach_spent", "Money spent by all jobs.", labels=["currency"])
         for currency, amount in sorted(spent.items()):
             money.add_metric([currency], to_amount(amount))
@@ -130,7 +130,7 @@ class _Jobs(Collector):
             if job.ended:
                 continue
             at = shown_allocation(job) if job.running else None
-            currency = job.spec.price_book.currency
+            currency = job.price_book.currency
             values["epoch"].add_metric([job.name], len(job.epochs))
             values["workers"].add_metric([job.name], at.workers if at else 0)
             values["servers"].add_metric([job.name], at.servers if at else 0)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from coach.core.cluster import Instance
 from coach.report.row_types import AccountRow, EpochRow, ForecastRow, JobDetails, JobRow, LedgerRow, Plan
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
@@ -196,7 +197,7 @@ class Cluster(BaseModel):
 
 
 class NodeRow(BaseModel):
-    """A node: its cores, memory (GiB) and GPUs, and what jobs hold of them."""
+    """A node: its cores, memory (GiB) and GPUs, what jobs hold of them, and as what machine it is paid, if known."""
 
     name: str
     cpu: float
@@ -206,6 +207,7 @@ class NodeRow(BaseModel):
     memory_used: float
     gpu_used: float
     held_by: list[Holding]
+    price: Instance | None = None
 
 
 class Holding(BaseModel):

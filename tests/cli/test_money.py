@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,57 @@ def test_the_table_says_where_its_prices_are_from_and_how_old(capsys: pytest.Cap
     assert "no offer is like that" in run(capsys, "prices", "H900")[1]
     code, _, err = run(capsys, "prices", "--cloud", "moon")
     assert code == 2 and "no prices of a cloud 'moon'; there are aws" in err
+
+
+@pytest.mark.usefixtures("shipped")
+def test_currencies_are_converted_by_the_users_rate_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (usd,) = rows(capsys, "h200", "1gpu")
+    (eur,) = rows(capsys, "h200", "1gpu", "--currency", "EUR", "--rate", "EUR=1.25USD")
+    assert eur["currency"] == "EUR" and eur["hour"] == pytest.approx(usd["hour"] / 1.25)
+    assert rows(capsys, "h200", "1gpu", "--currency", "eur", "--rate", "USD=0.8EUR") == [eur]
+    code, out, err = run(capsys, "prices", "h200", "--currency", "EUR")
+    assert (code, out) == (2, "") and "no rate between USD and EUR, and none is assumed" in err
+    assert "such as EUR=1.08USD" in run(capsys, "prices", "--rate", "1.08")[2]
+    file = tmp_path / "own/ours/vms.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("InstanceType,vCPUs,MemoryGiB,Price,Currency\nnode,16,64,0.80,EUR\n")
+    monkeypatch.setenv("COACH_CATALOGS", str(tmp_path / "own"))
+    assert (
+        "no rate between EUR and" in run(capsys, "prices")[2] + run(capsys, "prices", "--currency", "USD")[2]
+    )
+    assert [row["currency"] for row in rows(capsys, "--cloud", "ours")] == ["EUR"]
+    both = rows(capsys, "--currency", "USD", "--rate", "EUR=1.25USD", "--sort", "name", "--all")
+    assert [row["offer"] for row in both] == sorted(row["offer"] for row in both)
+    assert next(row["hour"] for row in both if row["cloud"] == "ours") == pytest.approx(1.0)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_order_of_rows_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    prices = [row["price"] for row in rows(capsys, "--sort", "price")]
+    assert prices == sorted(prices)
+    sizes = [(row["gpus"], row["cpu"]) for row in rows(capsys, "--sort", "size")]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_old_prices_are_warned_of_where_no_table_says_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "own/ours/vms.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("InstanceType,vCPUs,MemoryGiB,Price\nnode,16,64,0.80\n")
+    os.utime(file, (1.7e9, 1.7e9))
+    monkeypatch.setenv("COACH_CATALOGS", str(tmp_path / "own"))
+    code, out, err = run(capsys, "prices", "--cloud", "ours", "-o", "json", "--max-age", "30")
+    assert code == 0 and json.loads(out)
+    assert "read 2023-11-14; older than 30 days, so look them up again" in err
+    assert "older" not in run(capsys, "prices", "-o", "json", "--max-age", "100000")[2]
+
+
+def test_what_clouds_take_for_functions_has_its_source_and_date(capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, "--functions")
+    assert [row["offer"] for row in found] == ["aws/lambda", "azure/functions", "gcp/functions"]
+    for row in found:
+        assert str(row["source"]).startswith("https://") and len(str(row["date"])) == 10

@@ -44,11 +44,19 @@ users: [{name: u, user: {token: t}}]
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (["--context", "dev", "serve"], 2, "`coach serve` has --context itself"),
+        (["--context", "dev", "run", "--budget", "1USD", "--", "python", "train.py"], 2, "--image: required"),
         (
-            ["--context", "dev", "run", "job.yaml"],
+            ["--context", "dev", "run", "--nodes", "3x2", "--budget", "1USD", "--image", "x", "--", "./a"],
             2,
-            "`coach run` and `coach serve` have --context themselves",
+            "--nodes: not with coach --context NAME run",
         ),
+        (
+            ["--context", "dev", "run", "--budget", "1USD", "--image", "x", "--", "./a"],
+            5,
+            "the API server at https://127.0.0.1:9 does not respond",
+        ),
+        (["run", "--budget", "1USD", "--image", "x", "--", "./a"], 2, "--image: for a cluster"),
         (["--context", "dev"], 2, "(no command)"),
         (["--context", "kind", "ps"], 2, "--context kind: no such context; the kubeconfig has: dev"),
         (["--context", "dev", "ps"], 5, "the API server at https://127.0.0.1:9 does not respond"),

@@ -134,6 +134,26 @@ def test_an_applied_job_runs_and_its_status_says_how(reconciled: Any, tmp_path: 
     reconciled(body, FakePlatform(epoch_seconds=0.01))
 
 
+def test_an_applied_job_names_an_offer_and_is_billed_by_it(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("priced", tmp_path, prices="nebius/cpu-d3_16vcpu-64gb@eu-north1:hour")
+        await cluster.until("priced", lambda status: bool(status.get("completionTime")))
+        job = service.jobs["priced"]
+        assert job.spec.prices.offer == "nebius/cpu-d3_16vcpu-64gb@eu-north1:hour"
+        assert job.ledger.spent == 396_800_000, "one machine for an hour begun"
+        await cluster.apply("unpriced", tmp_path, prices="nebius/cpu-d3_16vcpu-65gb")
+        status = await cluster.until("unpriced", lambda status: bool(status.get("message")))
+        assert (
+            "no such offer" in status["message"]
+            and "did you mean nebius/cpu-d3_16vcpu-64gb" in status["message"]
+        )
+        for name in ("priced", "unpriced"):
+            await cluster.ask("DELETE", name)
+            await cluster.gone(name)
+
+    reconciled(body, FakePlatform(epoch_seconds=0.01))
+
+
 def test_files_beside_the_model_file_travel_with_a_job_that_is_submitted(
     reconciled: Any, tmp_path: Path
 ) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coach.core.cluster import NOTHING, Resources
-from coach.core.money import NANO, PRICE_BOOKS, Ledger, PriceBook, to_amount, to_money
+from coach.core.cluster import NOTHING, Instance, Node, Resources
+from coach.core.money import NANO, PRICE_BOOKS, Ledger, PriceBook, of_nodes, to_amount, to_money
 
 GANG = Resources(cpu=2.0, memory=1.5, gpu=1.0)
 BOOK = PriceBook("own", "USD", vcpu_second=1e-5, gib_second=2e-6, invocation=4e-7, gpu_second=1e-3)
@@ -112,3 +112,62 @@ def test_no_history_of_a_ledger_spends_more_than_its_budget(
             spent += amount if what == "settle" else 0
         assert ledger.spent == spent >= 0 and ledger.reserved >= 0
         assert budget is None or ledger.spent + ledger.reserved <= budget
+
+
+# -- machines by the hour, and nodes -----------------------------------------------------------------------
+
+HOURLY = PriceBook(
+    "hourly", "USD", 0.0, 0.0, 0.0, instance=Instance(2.0, 4.0, 16.0, whole=True, by_hour=True)
+)
+ONE, THREE = Resources(4.0, 1.0), Resources(9.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("held", "seconds", "hours"),
+    [(ONE, 0.0, 0), (ONE, 1.0, 1), (ONE, 3600.0, 1), (ONE, 3601.0, 2), (THREE, 1.0, 3), (THREE, 7200.0, 6)],
+)
+def test_an_hour_begun_is_paid_whole(held: Resources, seconds: float, hours: int) -> None:
+    assert HOURLY.cost(held, seconds, since=1e9) == hours * 2 * NANO
+    assert HOURLY.by_hour and not BOOK.by_hour
+
+
+@given(st.lists(st.tuples(st.floats(0, 20_000), st.integers(1, 4)), min_size=1, max_size=12))
+def test_hours_paid_in_parts_are_those_of_each_machine_that_is_held(parts: list[tuple[float, int]]) -> None:
+    """Held by the reference: a list of machines, each with its start; the gang keeps those paid the longest."""
+    at, paid, cost = 1e9, dict[str, float](), 0
+    machines: list[float] = []  # until when each is paid
+    hours = 0
+    for seconds, count in parts:
+        held = Resources(4.0 * count, 1.0)
+        cost += HOURLY.cost(held, seconds, since=at, paid=paid)
+        paid = HOURLY.paid_until(held, at, at + seconds, {}, paid)
+        machines = sorted(machines, reverse=True)[:count] + [at] * (count - len(machines))
+        for number, until in enumerate(machines):
+            more = max(0, math.ceil((at + seconds - until - 1e-5) / 3600))
+            machines[number] += more * 3600
+            hours += more
+        at += seconds
+    assert cost == hours * 2 * NANO
+    assert sorted(paid.values()) == pytest.approx(sorted(machines))
+
+
+@given(st.floats(0, 50_000), st.floats(0, 50_000), st.integers(1, 4))
+def test_more_seconds_by_the_hour_never_cost_less(one: float, other: float, count: int) -> None:
+    held = Resources(4.0 * count, 1.0)
+    assert HOURLY.cost(held, min(one, other), since=5.0) <= HOURLY.cost(held, max(one, other), since=5.0)
+
+
+def test_a_job_on_nodes_pays_its_part_of_each() -> None:
+    cheap, dear = Instance(1.0, 8.0, 32.0), Instance(10.0, 8.0, 32.0, 1.0)
+    has = Resources(8.0, 32.0)
+    book = of_nodes([Node("a", has, cheap), Node("b", has, dear), Node("c", has)], Resources(1.0, 1.0, 0.0))
+    placed = {"a": Resources(4.0, 1.0), "b": Resources(0.8, 1.0)}
+    assert book.rate(Resources(4.8, 2.0), placed) * 3600 == pytest.approx(0.5 + 1.0)
+    assert book.rate(Resources(4.0, 1.0)) * 3600 == pytest.approx(5.0), "planned is with the dearest"
+    assert book.rate(NOTHING, {"c": Resources(4.0, 1.0)}) * 3600 == pytest.approx(5.0), "as is an unknown one"
+    assert book.on(["a", "c"]) == (("a", cheap), ("c", dear))
+
+
+def test_where_no_node_has_a_price_functions_are_paid_as_a_clouds() -> None:
+    book = of_nodes([Node("a", Resources(8.0, 32.0))], Resources(1.0, 1.0))
+    assert book.rate(GANG, {"a": GANG}) == PRICE_BOOKS["cloud-functions"].rate(GANG) > 0

@@ -11,7 +11,7 @@ from coach.core.cluster import Resources
 from coach.core.errors import UserError
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import read_jobs
-from coach.jobfiles.prices import SHIPPED, catalogues, cheapest, offers, prices_of, sources
+from coach.jobfiles.prices import SHIPPED, catalogues, cheapest, instance_of, offers, prices_of, sources
 
 JOB = """\
 apiVersion: coach.dev/v1alpha1
@@ -74,7 +74,7 @@ def test_the_shipped_catalogue_is_small_and_says_its_source_and_date() -> None:
     files = [file for file in SHIPPED.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 100_000
     (source,) = sources()
-    assert source.folder == SHIPPED and source.clouds == ("aws", "lambda", "nebius", "runpod")
+    assert source.folder == SHIPPED and source.clouds == ("aws", "gcp", "lambda", "nebius", "runpod", "verda")
     assert source.days(datetime.now(UTC).date().isoformat()) >= 0
     assert all(cloud in (SHIPPED / "SOURCE.md").read_text() for cloud in source.clouds)
     assert all(offer.hour > 0 and (offer.spot or 0) <= offer.hour for offer in offers())
@@ -108,7 +108,7 @@ def test_a_folder_that_is_named_is_read_instead(
 
 def test_a_file_that_is_no_catalogue_names_what_is_missing(mine: Path) -> None:
     (mine / "mine/vms.csv").write_text("InstanceType,Price\na,1\n")
-    with pytest.raises(UserError, match="no column AcceleratorName, AcceleratorCount, vCPUs"):
+    with pytest.raises(UserError, match="no column vCPUs, MemoryGiB; a file of one's own has at least"):
         offers(["mine"])
     (mine / "mine/vms.csv").write_text(MINE.replace("8.0,4.0", "cheap,4.0"))
     with pytest.raises(UserError, match=r"vms\.csv:2: not a number: .*cheap"):
@@ -156,7 +156,7 @@ def test_a_mistake_says_what_is_right_and_where(mine: Path) -> None:
     assert "a region that has it: north, south" in mistake("mine/big@east")
     assert "a machine with whole GPUs" in mistake("mine/part")
     assert "no prices of a cloud 'moon'; there are" in mistake("moon/big")
-    assert "with @REGION, :spot or :whole after it" in mistake("mine/")
+    assert "with @REGION, :spot, :whole or :hour after it" in mistake("mine/")
 
 
 def test_a_function_that_is_larger_than_its_machine_is_refused(mine: Path) -> None:
@@ -167,3 +167,45 @@ def test_a_function_that_is_larger_than_its_machine_is_refused(mine: Path) -> No
 def test_the_names_of_all_offers_make_prices() -> None:
     for offer in offers():
         assert prices_of(offer.name)["instance"]["hour"] <= offer.hour
+
+
+def test_a_book_of_ones_own_is_a_header_and_a_line_for_each_machine(mine: Path) -> None:
+    (mine / "mine/vms.csv").write_text(
+        "InstanceType,vCPUs,MemoryGiB,Price,Currency\nsmall,4,32,0.4,EUR\nlarge,64,512,6,EUR\n"
+    )
+    with pytest.raises(JobFileError, match="not the currency of the price book mine-small, which is EUR"):
+        job("mine/small", gpu=0)
+    (mine / "mine/vms.csv").write_text("InstanceType,vCPUs,MemoryGiB,Price\nsmall,4,32,0.4\nlarge,64,512,6\n")
+    assert job("mine/large", gpu=0).spec.price_book.rate(Resources(32.0, 1.0)) * 3600 == pytest.approx(3.0)
+
+
+def test_by_the_hour_whole_machines_are_paid(mine: Path) -> None:
+    book = job("mine/big@north:spot:hour").spec.price_book
+    assert (book.instance.by_hour, book.instance.whole, book.instance.hour) == (True, True, 3.0)
+    part = JOB.format(prices="{name: ours, currency: USD, vcpuSecond: 0, gibSecond: 0, invocation: 0, "
+                             "instance: {hour: 1, cpu: 4, memory: 32Gi, gpu: 1, byHour: true}}", gpu=1)  # fmt: skip
+    with pytest.raises(
+        JobFileError, match=r"a part of a machine, by the hour .* - together with whole: true"
+    ):
+        read_jobs(part)
+
+
+def test_a_job_keeps_the_name_of_its_offer(mine: Path) -> None:
+    assert job("mine/big:spot").spec.prices.offer == "mine/big:spot"
+
+
+def test_a_job_is_billed_as_a_clouds_function_by_the_larger_of_its_memory_and_cores() -> None:
+    small = JOB.replace('cpu: "4", memory: 32Gi', 'cpu: "1", memory: 1Gi')
+    book = read_jobs(small.format(prices="aws/lambda", gpu=0))[0].spec.price_book
+    assert book.rate(Resources(0.1, 1.0)) == pytest.approx(0.00001667), "a GB-second"
+    assert book.rate(Resources(1.0, 0.1)) == pytest.approx(0.00001667 * 1769 / 1024), (
+        "a core comes with 1,769 MB"
+    )
+    assert book.invocation == 2e-7
+
+
+def test_a_node_is_the_machine_that_it_names_at_its_dearest_zone(mine: Path) -> None:
+    assert instance_of("mine/big").hour == 8.0 and instance_of("mine/big@north:spot").hour == 4.0
+    (mine / "mine/vms.csv").write_text("InstanceType,vCPUs,MemoryGiB,Price,Currency\nsmall,4,32,0.4,EUR\n")
+    with pytest.raises(UserError, match=r"an offer in USD: .* this one is in EUR"):
+        instance_of("mine/small")

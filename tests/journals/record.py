@@ -85,6 +85,7 @@ class Handler:
         self.folder, self.words = folder, words
         self.home = StateDirectory(folder / "home")
         self.environment = {**os.environ, "COACH_HOME": str(self.home.path), "PYTHONPATH": str(ROOT)}
+        self.environment["COACH_CATALOGS"] = str(folder / "catalogs")
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -234,12 +235,33 @@ def accounts(handler: Handler) -> None:
     handler.ended("first", "second")
 
 
+def prices(handler: Handler) -> None:
+    """A job billed by the nodes that it is on, one by whole hours, one by an offer whose price changes as it runs."""
+    catalogue = handler.folder / "catalogs/mine/vms.csv"
+    catalogue.parent.mkdir(parents=True)
+    line = "InstanceType,vCPUs,MemoryGiB,Price\nbig,16,64,{}\n"
+    catalogue.write_text(line.format(0.8))
+    handler.submit(job("by-nodes", prices="nodes"))
+    handler.ended("by-nodes")
+    handler.submit(job("by-hours", prices="mine/big:hour", budget={"amount": 1, "currency": "USD"}))
+    handler.ended("by-hours")
+    endless = {"target": {"loss": 1e-9}, "maxEpochs": 100_000, "stopEarly": False}
+    handler.submit(job("changed", prices="mine/big", budget={"amount": 1, "currency": "USD"}, **endless))
+    handler.epochs("changed", 2)
+    catalogue.write_text(line.format(1.2))
+    handler.until("a new price", lambda _, all_: any(isinstance(one, ev.PricesChanged) for one in all_))
+    handler.epochs("changed", 1 + len(KINDS))
+    handler.coach("cancel", "changed")
+    handler.ended("changed")
+
+
 JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
     "kinds": (kinds, "coach", ("--nodes", "1x4")),
     "shared": (shared, "drf", ("--nodes", "2x2", "--policy", "drf")),
     "faults": (faults, "coach", ("--nodes", "1x4")),
     "program": (program, "coach", ("--nodes", "1x2")),
     "accounts": (accounts, "coach", ("--nodes", "2x2")),
+    "prices": (prices, "coach", ("--nodes", str(ROOT / "tests/journals/nodes.yaml"))),
 }
 
 

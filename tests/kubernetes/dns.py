@@ -1,6 +1,7 @@
 """The cluster's DNS: `python dns.py ADDRESS URL TOKEN` answers for pods of headless Services, by their EndpointSlices.
 
-It knows `POD.SERVICE.NAMESPACE.svc.cluster.local`, as a cluster's DNS does; all other names do not exist.
+It knows `POD.SERVICE.NAMESPACE.svc.cluster.local` and, of all its pods that are ready, the Service's own name, as a
+cluster's DNS does; all other names do not exist.
 """
 
 from __future__ import annotations
@@ -37,12 +38,11 @@ def answer(question: bytes, url: str, token: str) -> bytes:
 
 
 def addresses(name: str, url: str, token: str) -> list[str]:
-    """The addresses of a pod; none where there is no such name now."""
-    pod, _, rest = name.partition(".")
-    service, _, rest = rest.partition(".")
-    namespace, _, rest = rest.partition(".")
-    if rest != f"svc.{DOMAIN}":
+    """The addresses of a pod, or of a Service's; none where there is no such name now."""
+    labels = name.removesuffix(f".svc.{DOMAIN}").split(".")
+    if not name.endswith(f".svc.{DOMAIN}") or not 2 <= len(labels) <= 3:
         return []
+    *pod, service, namespace = labels
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     selector = f"?labelSelector=kubernetes.io/service-name%3D{service}"
     asked = urllib.request.Request(url + path + selector, headers={"Authorization": f"Bearer {token}"})
@@ -52,7 +52,8 @@ def addresses(name: str, url: str, token: str) -> list[str]:
             slices = json.load(response)["items"]
     except (urllib.error.URLError, OSError):
         return []
-    ends = [end for one in slices for end in one.get("endpoints") or () if end.get("hostname") == pod]
+    ends = [end for one in slices for end in one.get("endpoints") or ()]
+    ends = [end for end in ends if (end.get("hostname") == pod[0] if pod else end["conditions"].get("ready"))]
     return [address for end in ends for address in end["addresses"]]
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import yaml
 
 from tests.kubernetes.cluster import ExistingCluster
 from tests.kubernetes.installed import Coach, job, only, ours
+from tests.kubernetes.test_cluster import wait_for
 from tests.kubernetes.test_laptop import coach_command
 
 #: Any image with a Python; this one is on every node.
@@ -234,3 +238,229 @@ def test_a_users_own_handler_and_a_submission_from_outside_run_a_program(
     sent = coach_command(coach, tmp_path / "home", "--context", context, "submit", str(file))
     assert "applied" in sent.stdout, sent.stderr
     assert coach.ended("outside")["state"] == "Succeeded"
+
+
+#: A plain script of a user's folder: a step takes less time with more workers, and it goes on from its checkpoint.
+TRAIN = """
+import os, pathlib, sys, time
+from parts import after
+kept = pathlib.Path(os.environ["COACH_CHECKPOINTS"], "epoch")
+world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+epoch = int(kept.read_text()) if kept.exists() else 0
+print("begins after", epoch, "epochs with", world, "workers", flush=True)
+while True:
+    time.sleep(1.5 / world)
+    epoch += 1
+    if rank == 0:
+        kept.with_suffix(".new").write_text(str(epoch))
+        kept.with_suffix(".new").replace(kept)
+        print(f"epoch {epoch} eval_loss {after(epoch):.6f}", flush=True)
+"""
+PARTS = "def after(epoch):\n    return 1 / (1 + 0.05 * epoch)\n"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_persons_own_folder_is_trained_to_its_target_by_workers_that_change_under_another_handler(
+    coach: Coach, cluster: ExistingCluster, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "train.py").write_text(TRAIN)
+    (own / "parts.py").write_text(PARTS)
+    context = cluster.kubectl("config", "current-context").strip()
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "COACH_HOME": str(tmp_path / "home")}
+    options = (
+        "--budget",
+        "0.5USD",
+        "--target",
+        "eval_loss<=0.15",
+        "--image",
+        IMAGE,
+        "--workers",
+        "1-3",
+        "--resumes",
+    )
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "coach.cli.main", "--context", context, "run", *options),
+            *("--cpu", "200m", "--memory", "128Mi", "--", "python3", "train.py"),
+        ],
+        cwd=own,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        try:
+            wait_for("the job", lambda: "train" in cluster.kubectl("get", "trainingjobs"))
+            coach.until("train", lambda status: status.get("workers", 0) > 1, "trained by more workers")
+            coach.training("train", epochs=6)
+            handler = ("-l", "app.kubernetes.io/component=handler")
+            cluster.kubectl("delete", "pod", *handler, "--grace-period=0", "--force")
+            said, _ = running.communicate(timeout=600)
+        finally:
+            running.kill()
+    assert running.returncode == 0, said
+    assert "configmap train-code: 2 files" in said and "Succeeded (TargetReached)" in said
+    coach.nothing_left("train")
+    shown = coach.ask("show", "train")
+    assert shown["spent"] <= shown["budget"]
+    allocations = {one["workers"] for one in shown["epochs"]}
+    assert 1 in allocations and len(allocations) > 1, "its workers changed"
+    assert coach.paid("train") <= 1, "at most the epoch that a handler's death broke off"
+    logs = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "logs", "train")
+    begun = [int(line.split("after ")[1].split()[0]) for line in logs.splitlines() if "begins after" in line]
+    assert max(begun) > 0, "it went on from its checkpoint"
+    values = reported(coach, "train")
+    assert values == sorted(values, reverse=True) and len(values) == len(set(values)), (
+        "no report counted twice"
+    )
+    cluster.kubectl("delete", "trainingjob", "train", "--wait")
+    assert not [one for one in cluster.get("configmaps")["items"] if one["metadata"]["name"] == "train-code"]
+
+
+#: A program that prints no metric: it sends Kubeflow's status, as transformers' Trainer does.
+SENDS = """
+import json, os, time, urllib.request
+for epoch in range(1, 10000):
+    time.sleep(0.7)
+    metrics = [{"name": "eval_loss", "value": str(1 / epoch)}, {"name": "epoch", "value": str(epoch)}]
+    body = json.dumps({"trainerStatus": {"metrics": metrics}}).encode()
+    token = open(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"]).read()
+    assert open(os.environ["KUBEFLOW_TRAINER_SERVER_CA_CERT"]).read()
+    headers = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(os.environ["KUBEFLOW_TRAINER_SERVER_URL"], body, headers)
+    try:
+        urllib.request.urlopen(request, timeout=5).close()
+    except OSError as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.mark.full
+def test_a_program_that_sends_its_status_reaches_its_target(coach: Coach, cluster: ExistingCluster) -> None:
+    command = {"command": ["python3", "-c", SENDS], "metrics": {"eval_loss": "status"}}
+    coach.apply(program("sends", program=command))
+    coach.training("sends", epochs=2)
+    handler = ("-l", "app.kubernetes.io/component=handler")
+    cluster.kubectl("delete", "pod", *handler, "--grace-period=0", "--force")
+    assert coach.ended("sends")["state"] == "Succeeded"
+    assert coach.paid("sends") == 0
+
+
+@pytest.mark.full
+def test_metrics_in_a_file_of_the_jobs_folder_are_read(coach: Coach, cluster: ExistingCluster) -> None:
+    script = (
+        "import os, time\n"
+        "for epoch in range(1, 10000):\n"
+        "    time.sleep(0.5)\n"
+        "    with open(os.environ['COACH_CHECKPOINTS'] + '/metrics.csv', 'a') as file:\n"
+        "        file.write('epoch,eval_loss\\n' if epoch == 1 else '')\n"
+        "        file.write(f'{epoch},{1 / epoch}\\n')\n"
+    )
+    where = "csv:/var/lib/coach/checkpoints/writes/metrics.csv"
+    command = {"command": ["python3", "-c", script], "metrics": {"eval_loss": where}}
+    coach.apply(program("writes", program=command))
+    assert coach.ended("writes")["state"] == "Succeeded"
+    assert len(reported(coach, "writes")) == 6
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_more_workers_than_others_leave_room_for_do_not_stop_a_program(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    """A pod in another namespace, of which the handler does not know, holds half of each node."""
+    cluster.kubectl("create", "namespace", "others")
+    held = {"cpu": "1100m", "memory": "64Mi"}
+    container = {"name": "x", "image": IMAGE, "command": ["sleep", "10000"], "resources": {"requests": held}}
+    for number, node in enumerate(cluster.node_names):
+        pod = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
+        metadata = {"name": f"x{number}", "namespace": "others"}
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod})
+    try:
+        script = SCRIPT.replace("time.sleep(0.5)", "time.sleep(1.5 / int(os.environ['WORLD_SIZE']))")
+        large = {"worker": {"cpu": "500m", "memory": "128Mi"}}
+        target = {**NEVER, "value": 1 / 41}
+        coach.apply(
+            program("crowded", script=script, workers={"min": 1, "max": 8}, resources=large, target=target)
+        )
+        assert coach.ended("crowded")["state"] == "Succeeded"
+        coach.paid("crowded")
+        events = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "events", "crowded")
+        assert " instead of " in events, f"fewer where more had no room:\n{events}"
+    finally:
+        cluster.kubectl("delete", "namespace", "others", "--wait=false")
+
+
+#: Writes its only checkpoint when it is to end, which takes it three seconds.
+YIELDS = """
+import os, pathlib, signal, sys, time
+checkpoint = pathlib.Path(os.environ["COACH_CHECKPOINTS"], "epoch")
+epoch = int(checkpoint.read_text()) if checkpoint.exists() else 0
+print("begins after", epoch, "epochs", flush=True)
+def leave(*_):
+    time.sleep(3)
+    if os.environ["RANK"] == "0":
+        checkpoint.write_text(str(epoch))
+    sys.exit(1)
+signal.signal(signal.SIGTERM, leave)
+while True:
+    time.sleep(0.5)
+    epoch += 1
+    print(f"epoch {epoch} eval_loss {1 / (1 + 0.5 * epoch):.6f}", flush=True)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_program_that_the_scheduler_preempts_writes_its_checkpoint_and_goes_on_afterwards(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    urgent = {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "Gang",
+        "metadata": {"name": "urgent"},
+        "spec": {
+            "trialAndError": True,
+            "roles": [
+                {"name": role, "required": count, "desired": count}
+                for role, count in (("scheduler", 0), ("server", 0), ("worker", 1))
+            ],
+        },
+    }
+    labels = {"coach.dev/job": "urgent", "coach.dev/role": "worker", "coach.dev/index": "0"}
+    requests = {"cpu": "1100m", "memory": "64Mi"}
+    container = {
+        "name": "x",
+        "image": IMAGE,
+        "command": ["sleep", "10000"],
+        "resources": {"requests": requests},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "urgent-worker-0", "labels": labels},
+        "spec": {"schedulerName": "coach", "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    coach.upgrade("scheduler.args.preemption=fitgpp")
+    try:
+        large = {"worker": {"cpu": "1050m", "memory": "128Mi"}}  # one on each node
+        command = {"command": ["python3", "-c", YIELDS], "resumes": True}
+        target = {**NEVER, "value": 1 / 31}
+        spec = {"workers": {"min": len(cluster.node_names)}, "resources": large, "target": target}
+        coach.apply(program("yields", program=command, gracePeriod="20s", **spec))
+        coach.training("yields", epochs=3)
+        cluster.apply(urgent, pod)
+        cluster.kubectl("wait", "pod/urgent-worker-0", "--for=condition=Ready", "--timeout=90s")
+        coach.until("yields", lambda status: status.get("state") == "Waiting", "waiting for its room")
+        cluster.kubectl("delete", "gang/urgent", "pod/urgent-worker-0")
+        assert coach.ended("yields")["state"] == "Succeeded"
+        coach.paid("yields")
+        logs = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "logs", "yields")
+        begun = {int(line.split("after ")[1].split()[0]) for line in logs.splitlines() if "begins" in line}
+        assert max(begun) >= 3, f"it went on from the checkpoint that it wrote when it was preempted:\n{logs}"
+    finally:
+        cluster.kubectl("delete", "gang/urgent", "pod/urgent-worker-0", "--ignore-not-found")
+        coach.upgrade()

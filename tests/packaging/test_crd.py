@@ -395,7 +395,23 @@ def test_what_the_rules_cannot_see_is_known(admin: Client) -> None:
         read_jobs(yaml.safe_dump(good(**changes)))
     # What optimizers there are, and their arguments, the functions' Python knows alone.
     assert refusal(admin, good(optimizer={"learningRate": 0.1, "no_such": 1})) == ""
-    for wrong in ("free", {**prices, "name": "flat"}, {"name": "ours"}, 5, []):
+    offers = (
+        "nodes",
+        "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb",
+        "aws/m8g.large@us-east-1:spot:hour",
+        "aws/lambda",
+    )
+    assert [refusal(admin, good(prices=offer)) for offer in offers] == [""] * len(offers)
+    assert refusal(admin, good(prices="aws/no-such-machine")) == "", "which the controller refuses"
+    for wrong in (
+        "aws/m8g.large:weekly",
+        "aws/",
+        "free",
+        {**prices, "name": "flat"},
+        {"name": "ours"},
+        5,
+        [],
+    ):
         assert "spec.prices" in refusal(admin, good(prices=wrong))
 
 

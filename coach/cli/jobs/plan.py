@@ -74,6 +74,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
+    from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
     from coach.report.plan import cheapest_by, plan
     from coach.service.client import service_of
@@ -94,7 +95,7 @@ def command(  # noqa: PLR0917 - they are options
         with service_of(home) as client:
             cluster = client.nodes()
     else:
-        cluster = parse_nodes(nodes)
+        cluster = parse_nodes(nodes, instance_of)
     past = home.past()
     if budget:
         from coach.report.budget_plan import budget_plan

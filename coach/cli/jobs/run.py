@@ -44,6 +44,7 @@ def command(  # noqa: PLR0917 - they are options
     target: program.Target = "",
     epochs_in_a_row: program.InARow = 0,
     metric: program.Metric = "",
+    image: program.Image = "",
     name: program.Name = "",
     workers: program.Workers = "",
     cpu: program.Cpu = "",
@@ -75,6 +76,7 @@ def command(  # noqa: PLR0917 - they are options
     Examples:
       coach run --budget 5USD --target eval_loss=0.3 -- python train.py --lr 0.1
       coach run --budget 1USD --target 'wins>=9' --metric 'won ([0-9]+)' -- ./a
+      coach --context NAME run --budget 5USD --image me/train:1 -- python train.py
       coach run jobs/lenet-digits.yaml
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
       coach run job.yaml --policy static:2x1 -o json
@@ -86,8 +88,10 @@ def command(  # noqa: PLR0917 - they are options
     """
     from functools import partial
 
+    from coach.cli import remote_run
     from coach.cli.display.display_loop import Showing
     from coach.cli.job_files import load
+    from coach.core.errors import UserError
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
@@ -97,6 +101,7 @@ def command(  # noqa: PLR0917 - they are options
         target=target,
         epochs_in_a_row=epochs_in_a_row,
         metric=metric,
+        image=image,
         name=name,
         workers=workers,
         cpu=cpu,
@@ -111,8 +116,25 @@ def command(  # noqa: PLR0917 - they are options
     if found is not None and dry_run:
         typer.echo(program.text_of(found), nl=False)
         raise typer.Exit(0)
-    volumes = () if platform is PlatformKind.LOCAL else VOLUMES
+    parent = words.parent.params if words.parent is not None else {}
+    elsewhere = parent.get("cluster") or parent.get("namespace")
+    if image and not elsewhere:
+        raise UserError("--image: for a cluster: coach --context NAME run ...")
+    volumes = () if platform is PlatformKind.LOCAL and not elsewhere else VOLUMES
     loaded = [found] if found is not None else load(files or [], volumes=volumes)
+    if elsewhere:
+        own = {
+            "--nodes": nodes, "--policy": policy, "--bandwidth": bandwidth, "--python": python is not None,
+            "--platform": platform is not PlatformKind.LOCAL, "--placement": placement != "gang",
+            "--context": context, "--namespace": namespace,
+        }  # fmt: skip
+        if not_there := [option for option, value in own.items() if value]:
+            raise UserError(
+                f"{', '.join(not_there)}: not with coach --context NAME run; the cluster has its own"
+            )
+        where = {"--context": parent.get("cluster"), "--namespace": parent.get("namespace")}
+        options = {option: value for option, value in where.items() if value}
+        raise typer.Exit(remote_run.run(options, loaded, as_json=output is Format.JSON))
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     check_placement(placement, allocator)
     home = StateDirectory.default()
@@ -123,7 +145,7 @@ def command(  # noqa: PLR0917 - they are options
             raise typer.Exit(run_here(home, showing, specs, allocator, cluster))
         except ServiceRunsError:
             pass  # it has started since
-    own = (
+    own_cluster = (
         nodes
         or bandwidth
         or ("" if python is None else str(python))
@@ -131,7 +153,7 @@ def command(  # noqa: PLR0917 - they are options
         or ("" if placement == "gang" else placement)
     )
     with program.as_files(found, files or []) as sent:
-        raise typer.Exit(_there(home, showing, sent, specs, policy, own))
+        raise typer.Exit(_there(home, showing, sent, specs, policy, own_cluster))
 
 
 def run_here(

@@ -111,7 +111,7 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         counts: f"{tables.size(row)} ({formatting.limits(job.minimum, job.maximum)})",
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
         f"{formatting.left(row.budget, row.spent + row.reserved)} left",
-        "prices": job.spec.price_book.name,
+        "prices": job.price_book.name,
         "time": f"{formatting.duration(row.seconds)} held, "
         f"{formatting.duration(row.training_seconds)} training and evaluating",
         "overhead": outside_words(epochs),

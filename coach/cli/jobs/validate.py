@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from coach.core.cluster import Node
     from coach.jobfiles.diagnostics import Problem
     from coach.jobfiles.load import LoadedJob
 
@@ -28,7 +27,7 @@ def command(
         str,
         typer.Option(
             metavar="COUNTxCORES[xGIB[xGPUS]]|FILE",
-            help="Also refuse a job that these nodes can never hold. Without it, the nodes of the running service.",
+            help="Also refuse a job that these nodes can never hold.",
         ),
     ] = "",
 ) -> None:
@@ -43,37 +42,24 @@ def command(
     """
     from coach.cli.display.summary import wanted
     from coach.cli.job_files import load
-    from coach.cli.simulate import parse_cluster
     from coach.jobfiles.diagnostics import JobFileError
 
     loaded = load(files, check_files=check_files)
-    known = parse_cluster(nodes) if nodes else _of_service()
-    if problems := list(_never_fit(loaded, known)):
+    if nodes and (problems := list(_never_fit(loaded, nodes))):
         raise JobFileError(problems)
     for job in loaded:
         typer.echo(f"{job.path}: {wanted(job.spec)}")
 
 
-def _of_service() -> tuple[Node, ...]:
-    """The nodes of the service that runs the jobs here; none without one."""
-    from coach.handler.endpoint import find
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.service.client import service_of
-
-    home = StateDirectory.default()
-    if not find(home):
-        return ()
-    with service_of(home) as client:
-        return client.nodes()
-
-
-def _never_fit(jobs: Sequence[LoadedJob], nodes: tuple[Node, ...]) -> Iterator[Problem]:
-    """The jobs whose smallest gang the empty `nodes` can't hold; none where no node is known."""
+def _never_fit(jobs: Sequence[LoadedJob], nodes: str) -> Iterator[Problem]:
+    """The jobs whose smallest gang the empty nodes can't hold. Raises UserError where `nodes` are none."""
+    from coach.cli.simulate import parse_cluster
     from coach.core.cluster import Role
     from coach.core.gang import never_fits
     from coach.jobfiles.diagnostics import Problem
 
-    for job in jobs if nodes else ():
+    cluster = parse_cluster(nodes)
+    for job in jobs:
         resources, (least, _) = job.spec.spec.resources, job.spec.spec.limits
         counts = {
             Role.SCHEDULER: resources.schedulers,
@@ -81,7 +67,7 @@ def _never_fit(jobs: Sequence[LoadedJob], nodes: tuple[Node, ...]) -> Iterator[P
             Role.WORKER: least.workers,
         }
         pods = {(role, resources.of(role)): count for role, count in counts.items() if count}
-        if why := never_fits(pods, nodes):
+        if why := never_fits(pods, cluster):
             right = "smaller requests, fewer workers, or larger nodes"
             yield Problem(
                 str(job.path), 1, 1, "spec.resources", f"no node can hold {job.spec.name}", why, right

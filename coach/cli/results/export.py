@@ -27,7 +27,9 @@ Last = Annotated[bool, typer.Option("--last", help="The jobs of the last run.")]
 
 
 def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-export"), to: To = "") -> None:
-    """Write jobs as CSV files, or as runs of MLflow, TensorBoard or W&B.
+    """Write jobs as CSV files, or as runs of a tracker.
+
+    The trackers are MLflow, TensorBoard and W&B; their libraries have to be installed next to Coach.
 
     summary.csv has a row a job, epochs.csv a row an epoch, forecasts.csv what was predicted of a job at 10, 50 and
     90 % of it and what it took, ledger.csv a row an attempt with what it cost.

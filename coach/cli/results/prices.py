@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,15 +13,29 @@ import typer
 from coach.cli.display.output import Format, Output, console, print_csv, print_json, table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from coach.jobfiles.prices import Offer
 
+#: Days after which prices are said to be old.
+OLD_DAYS = 180
 #: Rows of a table without --all.
 MAX_ROWS = 40
 
 
+class Sort(StrEnum):
+    """Orders of the rows."""
+
+    EACH = "each"
+    PRICE = "price"
+    SIZE = "size"
+    NAME = "name"
+
+
 def command(  # noqa: PLR0917 - they are options
     search: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region.")
+        list[str] | None,
+        typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region."),
     ] = None,
     gpu: Annotated[str, typer.Option(metavar="NAME", help="Only machines with this GPU, such as H100.")] = "",
     below: Annotated[
@@ -27,23 +43,44 @@ def command(  # noqa: PLR0917 - they are options
     ] = float("inf"),
     spot: Annotated[bool, typer.Option("--spot", help="Spot prices.")] = False,
     cloud: Annotated[str, typer.Option(metavar="NAME", help="Only this cloud.")] = "",
-    region: Annotated[str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")] = "",
+    region: Annotated[
+        str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")
+    ] = "",
     everything: Annotated[bool, typer.Option("--all", help="All rows, and every region.")] = False,
+    of_functions: Annotated[
+        bool, typer.Option("--functions", help="What clouds take for functions, instead of machines.")
+    ] = False,
+    currency: Annotated[str, typer.Option(metavar="CODE", help="Show prices in this currency.")] = "",
+    rate: Annotated[
+        list[str] | None, typer.Option(metavar="RATE", help="Your rate for it, such as EUR=1.08USD.")
+    ] = None,
+    sort: Annotated[
+        Sort, typer.Option(help="By the price of a GPU or core, of a machine, or its size.")
+    ] = Sort.EACH,
+    max_age: Annotated[
+        int, typer.Option("--max-age", metavar="DAYS", min=0, help="Warn of prices that are older.")
+    ] = OLD_DAYS,
     output: Output = Format.TABLE,
 ) -> None:
     """List, search and compare prices of machines.
 
     The cheapest GPU or core comes first. They are from SkyPilot's catalogues in ~/.sky/catalogs, or in the folder
     COACH_CATALOGS, where there are some, else from the small one that Coach ships. A job is billed by an offer that
-    its file names: prices: nebius/gpu-h100-sxm_1gpu-16vcpu-200gb, with @REGION, :spot or :whole after it.
+    its file names: prices: nebius/gpu-h100-sxm_1gpu-16vcpu-200gb, with @REGION, :spot, and :whole or :hour after it.
+
+    Currencies are converted by your rates alone.
 
     \b
     Examples:
       coach prices --gpu H100 --below 3
       coach prices --cloud aws --spot -o csv
+      coach prices h200 --currency EUR --rate EUR=1.08USD
     """
-    from coach.jobfiles.prices import cheapest, offers
+    from coach.jobfiles.prices import cheapest, in_currency, offers
 
+    if of_functions:
+        _show_functions(output)
+        return
     words = [word.lower() for word in search or ()]
     found = [
         offer
@@ -53,14 +90,17 @@ def command(  # noqa: PLR0917 - they are options
         and all(word in f"{offer.name} {offer.gpu} {offer.region}".lower() for word in words)
         and offer.price(spot=spot) is not None
     ]
+    found = in_currency(found, currency, rate or ())
     chosen = found if everything else list(cheapest(found, spot=spot).values())
-    rows = [row for row in sorted((_row(one, spot) for one in chosen), key=_order) if row["each"] <= below]
+    rows = [row for row in (_row(one, spot) for one in chosen) if row["each"] <= below]
+    rows.sort(key=_ORDERS[sort])
     if output is Format.JSON:
         print_json(rows)
     elif output is Format.CSV:
         print_csv(list(rows[0]) if rows else (), rows)
     else:
         _show(rows, everything)
+    _say_age(max_age, console() if output is Format.TABLE else None)
 
 
 def _row(offer: Offer, spot: bool) -> dict[str, Any]:
@@ -71,15 +111,22 @@ def _row(offer: Offer, spot: bool) -> dict[str, Any]:
     return {"offer": offer.name, **asdict(offer), "price": price, "each": round(each, 6)}
 
 
-def _order(row: dict[str, Any]) -> tuple[bool, float, str, str]:
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     return not row["gpus"], row["each"], row["offer"], row["region"]
 
 
-def _show(rows: list[dict[str, Any]], everything: bool) -> None:
-    from coach.jobfiles.prices import OLD_DAYS, SHIPPED, sources
+_ORDERS: dict[Sort, Callable[[dict[str, Any]], tuple[Any, ...]]] = {
+    Sort.EACH: _order,
+    Sort.PRICE: lambda row: (row["price"], *_order(row)),
+    Sort.SIZE: lambda row: (-row["gpus"], -row["cpu"], -row["memory"], *_order(row)),
+    Sort.NAME: lambda row: (row["offer"], row["region"]),
+}
 
+
+def _show(rows: list[dict[str, Any]], everything: bool) -> None:
     screen = console()
-    right = ("GPUS", "CORES", "GIB", "USD/H", "A GPU OR CORE", "SPOT")
+    unit = f"{rows[0]['currency']}/H" if rows else ""
+    right = ("GPUS", "CORES", "GIB", unit, "A GPU OR CORE", "SPOT")
     made = table("OFFER", "GPU", *((name, "right") for name in right), "REGION")
     for row in rows if everything else rows[:MAX_ROWS]:
         spot = "" if row["spot"] is None else f"{row['spot']:.4g}"
@@ -90,9 +137,36 @@ def _show(rows: list[dict[str, Any]], everything: bool) -> None:
     screen.print(made if rows else "no offer is like that; all of them: coach prices --all")
     if len(rows) > MAX_ROWS and not everything:
         screen.print(f"{len(rows) - MAX_ROWS} more: coach prices --all")
+
+
+def _show_functions(output: Format) -> None:
+    from coach.jobfiles.prices import functions
+
+    rows = [
+        {"offer": name, **{key: one[key] for key in ("region", "terms", "date", "source")}}
+        for name, one in functions().items()
+    ]
+    if output is Format.JSON:
+        print_json([row | {"prices": functions()[row["offer"]]["prices"]} for row in rows])
+    elif output is Format.CSV:
+        print_csv(list(rows[0]), rows)
+    else:
+        for row in rows:
+            console().print(f"{row['offer']} ({row['region']}): {row['terms']}", soft_wrap=True)
+            console().print(f"  as of {row['date']}: {row['source']}", soft_wrap=True)
+
+
+def _say_age(max_age: int, screen: Console | None) -> None:
+    """Where prices are from and how old they are; with no screen to stderr, and only of those that are too old."""
+    from coach.jobfiles.prices import SHIPPED, sources
+
     today = time.strftime("%Y-%m-%d", time.gmtime())
     for source in sources():
         days = source.days(today)
         where = "shipped with Coach" if source.folder == SHIPPED else str(source.folder)
-        old = f"; older than {OLD_DAYS} days, so look them up again" if days > OLD_DAYS else ""
-        screen.print(f"{', '.join(source.clouds)}: {where}, read {source.read}{old}", soft_wrap=True)
+        old = f"; older than {max_age} days, so look them up again" if days > max_age else ""
+        words = f"{', '.join(source.clouds)}: {where}, read {source.read}{old}"
+        if screen is not None:
+            screen.print(words, soft_wrap=True)
+        elif old:
+            typer.echo(words, err=True)

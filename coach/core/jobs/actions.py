@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.cluster import Allocation, Pod, PodId
+from coach.core.cluster import Allocation, Instance, Pod, PodId
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.reasons import Reason
@@ -76,7 +76,8 @@ class RunEpoch:
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
     The functions stop themselves after `deadline` seconds; `reservation` pays until then. With `stall_timeouts`, a
     gang without progress is stopped sooner. Without `evaluate` only the speed is measured: the report has no loss.
-    `after_epoch` is what a program said at its last report, see `last_epoch`.
+    `after_epoch` is what a program said at its last report, see `last_epoch`. `nodes`: of a job that is billed by
+    nodes, the prices of its own.
     """
 
     at: float
@@ -102,6 +103,7 @@ class RunEpoch:
     epoch_samples: int | None = None
     job_forecast: JobForecast | None = None
     after_epoch: float | None = None
+    nodes: tuple[tuple[str, Instance], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class ExtendEpoch:
     deadline: float
     budget_bound: bool
     reservation: Money
+    nodes: tuple[tuple[str, Instance], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,19 @@ class PriorityChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PricesChanged:
+    """From its next reservation on the job is billed by `prices`, as a job file has them; `why`: a reason for people.
+
+    What is reserved stays reserved, and is paid, at the prices that it was reserved by.
+    """
+
+    at: float
+    job: str
+    prices: dict[str, Any]
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AccountSet:
     """A user set the budget over the jobs of `account`: `amount` nano-units of `currency` in each `period`.
 
@@ -255,5 +268,6 @@ Event = (
     | ResumeRequested
     | ModelAccepted
     | PriorityChanged
+    | PricesChanged
     | AccountSet
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import NOTHING, Role
+from coach.core.cluster import NOTHING, Role, by_node
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import transitions
@@ -22,7 +22,7 @@ from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, RESUMABLE, Reason, State
 from coach.core.money import Ledger
-from coach.core.spec.job import JobSpec, TrainingJob
+from coach.core.spec.job import InlinePrices, JobSpec, TrainingJob
 
 #: These reasons only describe the job's current work; they do not change its phase.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
@@ -218,6 +218,12 @@ def _priority_changed(job: Job, event: ev.PriorityChanged) -> None:
     job.job_file = job.job_file.model_copy(update={"spec": spec})
 
 
+def _prices_changed(job: Job, event: ev.PricesChanged) -> None:
+    """What is reserved keeps its prices (`billed_book`)."""
+    spec = job.spec.with_prices(InlinePrices.model_validate(event.prices))
+    job.job_file = job.job_file.model_copy(update={"spec": spec})
+
+
 def _model_accepted(job: Job, event: ev.ModelAccepted) -> None:
     assert job.spec.model is not None, "a program has no model file"
     model = job.spec.model.model_copy(update={"sha256": event.sha256, "files": event.files or None})
@@ -226,9 +232,12 @@ def _model_accepted(job: Job, event: ev.ModelAccepted) -> None:
 
 
 def _set_allocation(job: Job, action: act.SetAllocation) -> None:
-    """A probe that is replaced before it began lacked its gang or its money."""
-    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.desired is not None:
-        job.missed += (job.desired,)
+    """A probe that is replaced before it began lacked its gang or its money; a program with fewer workers, its room."""
+    if job.phase is Phase.DEPLOYING and job.desired is not None:
+        fewer = job.spec.program is not None and action.allocation < job.desired
+        if job.kind is EpochKind.PROBE or fewer:
+            job.missed += (job.desired,)
+            job.missed_at = action.at
     job.desired, job.kind, job.reasons = action.allocation, action.kind, action.why
     job.timer = ""
 
@@ -266,8 +275,9 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.attempts += 1
     job.last_token = action.token
     job.ledger.reserve(action.reservation)
-    job.billed_resources = sum((job.pods[pod].pod.requests for pod in action.pods), NOTHING)
+    job.billed_pods = tuple(job.pods[pod].pod for pod in action.pods)
     job.billed_until = action.at
+    job.billed_book = job.book_on(action.nodes)
     job.lease_until = action.at + action.deadline + LEASE_SECONDS
     if job.started_at is None:
         job.started_at = action.at
@@ -284,6 +294,7 @@ def _extend_epoch(job: Job, action: act.ExtendEpoch) -> None:
     )
     job.timer = ""
     job.ledger.reserve(action.reservation)
+    job.billed_book = job.book_on(action.nodes)
     job.lease_until = job.running.at + action.deadline + LEASE_SECONDS
 
 
@@ -294,9 +305,14 @@ def _settle(job: Job, action: act.Settle) -> None:
         job.epochs[-1].cost += action.amount
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)
+    if job.billed_book is not None:
+        held, placed = job.billed_resources, by_node(job.billed_pods)
+        paid = job.billed_book.paid_until(held, job.billed_until, action.until, placed, job.machines_paid)
+        job.machines_paid = paid
     job.billed_until = action.until
-    job.billed_resources = sum((held.pod.requests for held in job.pods.values() if held.ready), NOTHING)
+    job.billed_pods = tuple(held.pod for held in job.pods.values() if held.ready)
     if job.billed_resources == NOTHING:
+        job.machines_paid = {}
         job.ledger.release()
 
 
@@ -371,6 +387,7 @@ _APPLY: dict[type, Callable[[Job, Any], Phase | None]] = {
     ev.SuspendRequested: _suspend_requested,
     ev.ResumeRequested: _resume_requested,
     ev.PriorityChanged: _priority_changed,
+    ev.PricesChanged: _prices_changed,
     ev.ModelAccepted: _model_accepted,
     ev.AccountSet: _account_set,
     act.SetAllocation: _set_allocation,

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, Instance, Node, Pod, PodId, Resources, Role, by_node
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
@@ -22,13 +22,16 @@ from coach.core.jobs.epoch import Epoch, EpochKind, measuring
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
-from coach.core.money import Ledger, Money
+from coach.core.money import Ledger, Money, PriceBook, of_nodes
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Goal
 from coach.core.spec.training import Mode
 
 #: Seconds that a gang is paid for after its epoch's deadline, in which it is stopped, settled and released.
 LEASE_SECONDS = 0.5
+
+#: Seconds for which a program does not try again a number of workers that found no room; twice as long each time.
+NO_ROOM_SECONDS = 600.0
 
 #: Number of curves, each fitted after a full epoch, that must agree that a target is unreachable.
 KEPT_CURVES = 3
@@ -96,7 +99,10 @@ class Job:
     desired: Allocation | None = None
     kind: EpochKind = EpochKind.PROBE
     reasons: tuple[DecisionStep, ...] = ()
-    missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
+    missed: tuple[
+        Allocation, ...
+    ] = ()  #: probes decided that could not begin; numbers of workers that found no room
+    missed_at: float = 0.0  #: when the last of them was given up
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
 
     pods: dict[PodId, Held] = field(default_factory=dict)
@@ -109,11 +115,13 @@ class Job:
     fit_token: str = ""  #: token of the fit under way
     fitted: int = -1  #: number of epochs in the last fit; -1: there was none
 
-    #: billing: resources held by the gang, since `billed_until`, at most until `lease_until`
-    billed_resources: Resources = NOTHING
+    #: billing: the pods of the gang, since `billed_until`, at most until `lease_until`
+    billed_pods: tuple[Pod, ...] = ()
     billed_until: float = 0.0
     lease_until: float = 0.0
     unbilled_invocations: int = 0
+    billed_book: PriceBook | None = None  #: the prices of what is reserved, and paid out of it
+    machines_paid: dict[str, float] = field(default_factory=dict)  #: by the hour: until when each is paid
 
     epochs: list[Epoch] = field(default_factory=list)
     position: int = 0  #: samples seen
@@ -140,6 +148,8 @@ class Job:
     )
     ending: tuple[Reason, str] | None = None
 
+    #: the prices of nodes now, of a job that is billed by them
+    node_prices: PriceBook | None = field(default=None, init=False, repr=False, compare=False)
     #: as of the job's last decision; follows from the records of all jobs (`coach.core.jobs.accounts`)
     account_money: AccountMoney | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -179,8 +189,17 @@ class Job:
 
     @property
     def maximum(self) -> Allocation:
-        """Largest allocation the job file allows."""
-        return self.spec.limits.largest
+        """Largest allocation the job file allows; of a program, less than what found no room, for a while after that.
+
+        To try it again ends the program for nothing, so each time the while is twice as long.
+        """
+        most = self.spec.limits.largest
+        if self.spec.program is None or not self.missed or not self.epochs:
+            return most
+        again = self.missed_at + NO_ROOM_SECONDS * 2.0 ** min(len(self.missed) - 1, 10)
+        if self.epochs[-1].ended_at >= again:
+            return most
+        return Allocation(max(self.minimum.workers, self.missed[-1].workers - 1), most.servers)
 
     @property
     def money(self) -> Money | None:
@@ -189,6 +208,49 @@ class Job:
         if self.account_money is not None:
             limits.append(self.account_money.now)
         return min(limits, default=None)
+
+    @property
+    def billed_resources(self) -> Resources:
+        """What is paid for now."""
+        return sum((pod.requests for pod in self.billed_pods), NOTHING)
+
+    @property
+    def price_book(self) -> PriceBook:
+        """The prices of its next reservation."""
+        if self.spec.prices == "nodes":
+            return self.node_prices or self.billed_book or self.spec.price_book
+        return self.spec.price_book
+
+    def see_nodes(self, nodes: Iterable[Node]) -> bool:
+        """Take the prices of the nodes as they are now; whether it is billed by them."""
+        if self.spec.prices == "nodes":
+            self.node_prices = self.spec.billed_by(of_nodes(nodes, self.spec.resources.worker.resources))
+        return self.spec.prices == "nodes"
+
+    def book_on(self, nodes: tuple[tuple[str, Instance], ...]) -> PriceBook:
+        """The same on these nodes, where they are what it is billed by."""
+        if not nodes:
+            return self.spec.price_book
+        dearest = max((one for _, one in nodes), key=lambda one: one.hour)
+        currency = self.spec.price_book.currency
+        return PriceBook("nodes", currency, 0.0, 0.0, 0.0, instance=dearest, nodes=nodes)
+
+    @property
+    def billed_rate(self) -> float:
+        """Currency units a second of what it holds, at the prices that it pays."""
+        book = self.billed_book or self.price_book
+        return book.rate(self.billed_resources, by_node(self.billed_pods))
+
+    def cost_until(self, until: float) -> Money:
+        """What it has to pay of what it held since `billed_until`, and its calls."""
+        return (self.billed_book or self.price_book).cost(
+            self.billed_resources,
+            until - self.billed_until,
+            self.unbilled_invocations,
+            placed=by_node(self.billed_pods),
+            since=self.billed_until,
+            paid=self.machines_paid,
+        )
 
     @property
     def metric(self) -> str:

@@ -51,6 +51,7 @@ TRANSITIONS: dict[type, Next] = {
         **dict.fromkeys((ENDING, ENDED), (IDLE,)),
     },
     ev.PriorityChanged: _same(*Phase),
+    ev.PricesChanged: _same(*Phase),
     ev.ModelAccepted: _same(*Phase),
     ev.AccountSet: _same(*Phase),
     # What is decided.

@@ -7,12 +7,13 @@ Plain functions of a `Job`; none changes it. `probing` decides what to measure, 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from coach.core.cluster import NOTHING, Allocation
+from coach.core.cluster import NOTHING, Allocation, Pod, Resources, by_node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, conservative_value
@@ -256,7 +257,7 @@ def _spread(bound: float, expected: float) -> float:
 
 def _cost(job: Job, allocation: Allocation, seconds: float) -> float:
     spec = job.spec
-    return epoch_cost(seconds, spec.resources.total(allocation), spec.price_book, allocation.pods)
+    return epoch_cost(seconds, spec.resources.total(allocation), job.price_book, allocation.pods)
 
 
 def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> float:
@@ -291,7 +292,7 @@ def _of_all(job: Job) -> tuple[FloatArray, FloatArray, tuple[Allocation, ...]]:
     """Expected seconds [m] and currency units [m] of an epoch with each allocation, whose speed is known; and these."""
     assert job.speed is not None
     points, spec = _between(job.minimum, job.maximum), job.spec
-    second, once = _prices(spec.resources, spec.price_book, points)
+    second, once = _prices(spec.resources, job.price_book, points)
     # `predicted_cost` of all at once.
     fixed = {workers: job.times.fixed(workers).expected for workers in {point.workers for point in points}}
     outside = np.array([fixed[point.workers] for point in points])
@@ -403,12 +404,19 @@ def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> floa
     to_form = [] if _stays_formed(job, allocation) else [allocation]
     if allocation != cheapest:
         to_form.append(cheapest)
-    seconds = (second_cost(spec.resources.total(at), spec.price_book, at.pods) for at in to_form)
+    seconds = (second_cost(spec.resources.total(at), job.price_book, at.pods) for at in to_form)
     return job.times.restart * sum(seconds)
 
 
 def terms(
-    job: Job, allocation: Allocation, fraction: float, seconds: float | None, since: float = 0.0
+    job: Job,
+    allocation: Allocation,
+    fraction: float,
+    seconds: float | None,
+    *,
+    since: float = 0.0,
+    at: float | None = None,
+    pods: Iterable[Pod] | None = None,
 ) -> EpochTerms | None:
     """The terms of the next epoch, or None where the remaining money does not cover it.
 
@@ -417,10 +425,13 @@ def terms(
 
     A program's epoch ends with its next report, which may come at any time; it is expected after as much of a pass as
     the last one. Its deadline is a slice of time that is extended while money is left; `since` is how many seconds of
-    it have passed.
+    it have passed. `at` is now, and `pods` are those that it is for, where both are known.
     """
-    book = job.spec.price_book
+    placed = None if pods is None else by_node(pods)
+    book = job.price_book if placed is None else job.book_on(job.price_book.on(placed))
     held = job.spec.resources.total(allocation)
+    start = job.billed_until if at is None or since else at
+    settled = start - job.running.at if since and job.running is not None else 0.0
     formed = _stays_formed(job, allocation)
     fraction = _fraction(job, fraction)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
@@ -440,29 +451,59 @@ def terms(
         left = job.spec.time_limit - job.run_seconds
         of_program = max(0.0, left) + job.spec.grace_period + LEASE_SECONDS
         deadline = min(deadline, max(needed, left) if job.spec.program is None else of_program)
+
+    def cost(seconds: float) -> Money:
+        calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
+        whole, paid = seconds + LEASE_SECONDS - settled, job.machines_paid
+        return book.cost(held, whole, calls, placed=placed, since=start, paid=paid)
+
     budget_bound = False
     if job.money is not None:
-        start, second = _prices_with_calls(job, allocation)
-        paid = float("inf")
-        if second != 0.0:
-            paid = to_amount(job.money - 2 * ROUNDING - start) / second - LEASE_SECONDS - MARGIN_SECONDS
+        paid = settled + _lasts(job, allocation, book, placed)
+        if book.by_hour:
+            paid = _lasts_by_hour(cost, job.money - 2 * ROUNDING, deadline)
         if paid < needed:
             return None
         budget_bound = paid < deadline
         deadline = min(deadline, paid)
-    calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
-    reservation = book.cost(held, deadline + LEASE_SECONDS, calls) + ROUNDING
+    reservation = cost(deadline) + ROUNDING
     if job.money is not None and reservation > job.money:
         # Once all is spent, not even an epoch free of charge: its reservation includes the rounding.
         return None
     return EpochTerms(deadline, reservation, budget_bound, predicted)
 
 
-def _prices_with_calls(job: Job, allocation: Allocation) -> tuple[Money, float]:
+def _lasts(
+    job: Job, allocation: Allocation, book: PriceBook, placed: Mapping[str, Resources] | None
+) -> float:
+    """Seconds that the money lasts with `allocation`, with its calls."""
+    start, second = _prices_with_calls(job, allocation, book, placed)
+    if second == 0.0 or job.money is None:
+        return math.inf
+    return to_amount(job.money - 2 * ROUNDING - start) / second - LEASE_SECONDS - MARGIN_SECONDS
+
+
+def _lasts_by_hour(cost: Callable[[float], Money], money: Money, most: float) -> float:
+    """The same where hours begun are paid, at most `most`: by bisection, as the cost of seconds has steps."""
+    if cost(most + MARGIN_SECONDS) <= money:
+        return math.inf
+    low, high = 0.0, most + MARGIN_SECONDS
+    while high - low > MARGIN_SECONDS / 16:
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(middle) <= money else (low, middle)
+    return low - MARGIN_SECONDS
+
+
+def _prices_with_calls(
+    job: Job,
+    allocation: Allocation,
+    book: PriceBook,
+    placed: Mapping[str, Resources] | None = None,
+) -> tuple[Money, float]:
     """The price of the calls that start the pods, and, in currency units, of a second of all of them with its calls."""
-    book, pods = job.spec.price_book, allocation.pods
-    second = book.rate(job.spec.resources.total(allocation)) + book.invocation * pods * CALLS_PER_SECOND
-    return book.cost(NOTHING, 0.0, pods * CALLS_TO_START), second
+    pods = allocation.pods
+    second = book.rate(job.spec.resources.total(allocation), placed)
+    return book.cost(NOTHING, 0.0, pods * CALLS_TO_START), second + book.invocation * pods * CALLS_PER_SECOND
 
 
 def _fraction(job: Job, fraction: float) -> float:
@@ -497,7 +538,7 @@ def _min_seconds(job: Job, allocation: Allocation, predicted: Interval | None, f
         needed = predicted.high + (0.0 if formed else START_SECONDS)
     elif job.account_money is not None:
         # What other jobs have reserved comes back: an epoch that would soon be cut waits for it.
-        start, second = _prices_with_calls(job, allocation)
+        start, second = _prices_with_calls(job, allocation, job.price_book)
         ever = to_amount(job.account_money.ever - start)
         usual = FIRST_SECONDS if job.spec.program is None else program_slice(job)
         needed = max(needed, min(usual, ever / second / 2 if second else 0.0))
@@ -509,8 +550,13 @@ def minimum_reservation(job: Job, allocation: Allocation) -> tuple[float, Money]
     formed = _stays_formed(job, allocation)
     predicted = predicted_seconds(job, allocation, _fraction(job, 1.0), formed)
     seconds = _min_seconds(job, allocation, predicted, formed)
-    start, second = _prices_with_calls(job, allocation)
-    return seconds, start + to_money(second * (seconds + LEASE_SECONDS + MARGIN_SECONDS)) + 2 * ROUNDING
+    book, whole = job.price_book, seconds + LEASE_SECONDS + MARGIN_SECONDS
+    start, second = _prices_with_calls(job, allocation, book)
+    cost = to_money(second * whole)
+    if book.by_hour:
+        paid = job.machines_paid
+        cost = book.cost(job.spec.resources.total(allocation), whole, since=job.billed_until, paid=paid)
+    return seconds, start + cost + 2 * ROUNDING
 
 
 def affordable(job: Job, allocation: Allocation) -> bool:

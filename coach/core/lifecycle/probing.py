@@ -217,12 +217,12 @@ class _Scale:
     @property
     def unit(self) -> str:
         """The unit of the scale."""
-        return self.job.spec.price_book.currency if self.in_money else "s"
+        return self.job.price_book.currency if self.in_money else "s"
 
     def rate(self, at: Allocation) -> float:
         """One second on this scale: 1, or its cost."""
-        spec = self.job.spec
-        return second_cost(spec.resources.total(at), spec.price_book, at.pods) if self.in_money else 1.0
+        held, book = self.job.spec.resources.total(at), self.job.price_book
+        return second_cost(held, book, at.pods) if self.in_money else 1.0
 
     def training(self, at: Allocation) -> float:
         """Training on the whole data set."""

@@ -61,6 +61,16 @@ def changes(job: Job) -> int:
     return sum(before != after for before, after in itertools.pairwise(used))
 
 
+def smaller(job: Job) -> Allocation | None:
+    """What starts in place of workers that find no room: as many as before, then the fewest; None: there are none."""
+    assert job.desired is not None
+    before = job.epochs[-1].allocation if job.epochs else job.minimum
+    fixed = job.spec.policy.allocation is not None
+    if job.spec.program is None or fixed or job.desired == job.minimum:
+        return None
+    return before if before < job.desired else job.minimum
+
+
 def batch_words(job: Job, before: Allocation, after: Allocation) -> str:
     """What a change of workers does to a program's batch: `2 times as many samples a step as with 1 worker`."""
     program = job.spec.program

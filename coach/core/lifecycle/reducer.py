@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role
+from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role, by_node
 from coach.core.estimation import numerics
 from coach.core.estimation.interval import Interval
 from coach.core.gang import GangPlan, Pending
@@ -103,15 +103,18 @@ class Reducer:
         if isinstance(record, ev.JobSubmitted):
             if record.job not in self.jobs:
                 self.jobs[record.job] = fold.submitted(record)
+                self._price_nodes(record.job)
         elif isinstance(record, ev.HandlerStarted):
             self.nodes.replace(record.nodes, record.unavailable, self.jobs, record.taken)
             self.policy = self._given
             self._views.clear()
             for job in self.jobs.values():
                 fold.apply(job, record)
+            self._price_nodes(*self.jobs)
         elif isinstance(record, ev.NodesChanged):
             nodes = self.nodes.all if record.nodes is None else record.nodes
             self.nodes.replace(nodes, record.unavailable, self.jobs, record.taken)
+            self._price_nodes(*self.jobs)
         elif isinstance(record, ev.PolicySlow):
             self.policy = self._given.fallback or self._given
         elif isinstance(record, ev.AccountSet):
@@ -120,6 +123,12 @@ class Reducer:
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
             self._released |= self.accounts.follow(self.jobs[record.job], record)
+
+    def _price_nodes(self, *names: str) -> None:
+        """What the nodes cost now, for jobs that are billed by them."""
+        for job in (self.jobs[name] for name in names):
+            if not job.ended and job.see_nodes(self.nodes.all):
+                self._views.pop(job.name, None)
 
     def react(self, event: ev.Event) -> list[act.Action]:
         """Apply one event; the actions that follow from it, in order, already applied."""
@@ -236,8 +245,13 @@ class Reducer:
             self._start_deadline(job, event.at)
 
     def _pod_pending(self, job: Job | None, event: ev.PodPending, _: Any) -> None:
-        """What the first pods wait for, the job waits for. One that grows has not stopped."""
+        """What the first pods wait for, the job waits for. One that grows has not stopped.
+
+        A program's pods start together or not at all: where they find no room, fewer of them start.
+        """
         assert job is not None
+        if event.reason is Reason.WAITING_CAPACITY and self._start_smaller(job, event.at, event.message):
+            return
         if job.phase is Phase.DEPLOYING and job.billed_resources == NOTHING:
             self._set_status(job, event.at, event.reason, event.message)
 
@@ -359,6 +373,12 @@ class Reducer:
 
     def _priority_changed(self, _job: Job | None, _event: ev.PriorityChanged, _: Any) -> None:
         self._capacity_changed()  # those that wait are in another order now
+
+    def _prices_changed(self, job: Job | None, _event: ev.PricesChanged, _: Any) -> None:
+        """A running epoch goes on at its prices; one that waits looks whether it can pay now."""
+        assert job is not None
+        if job.phase is Phase.IDLE and not job.ended:
+            self._runnable.add(job.name)
 
     def _model_accepted(self, _job: Job | None, _event: ev.ModelAccepted, _: Any) -> None:
         """Nothing starts: the job is resumed next."""
@@ -509,7 +529,7 @@ class Reducer:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
         seconds, cost = forecast.minimum_reservation(job, job.minimum)
         return (
-            f"{left:.6f} {job.spec.price_book.currency} left, the next epoch at {job.minimum} may take "
+            f"{left:.6f} {job.price_book.currency} left, the next epoch at {job.minimum} may take "
             f"{seconds:.1f} s and cost {to_amount(cost):.6f}"
         )
 
@@ -578,6 +598,8 @@ class Reducer:
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
             self._start_degraded(job, at, ready, late)
+        elif self._unplaced(job) and self._start_smaller(job, at, late):
+            pass
         elif self._unplaced(job) and job.billed_resources == NOTHING:
             # Pods without a node have not started and cost nothing: they wait without a limit.
             if job.reason is Reason.STARTING_FUNCTIONS:
@@ -589,7 +611,16 @@ class Reducer:
 
     def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
         """Start a full epoch with `pods`, as the others do not start: a probe would measure another allocation."""
-        allocation = count_pods(pods)
+        self._degrade(job, at, count_pods(pods), why)
+
+    def _start_smaller(self, job: Job, at: float, why: str) -> bool:
+        """Start a program that finds no room with fewer workers; whether there are fewer."""
+        fewer = program_changes.smaller(job) if job.phase is Phase.DEPLOYING else None
+        if fewer is not None:
+            self._degrade(job, at, fewer, why)
+        return fewer is not None
+
+    def _degrade(self, job: Job, at: float, allocation: Allocation, why: str) -> None:
         step = DecisionStep(StepKind.DEGRADED, job.desired, allocation, why)
         self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, step)))
         self._resize(job, at)
@@ -617,11 +648,15 @@ class Reducer:
                 seconds = None
         else:
             seconds = forecast.first_seconds(job, allocation)
-        terms = forecast.terms(job, allocation, fraction, seconds)
+        held = [one.pod for one in job.pods.values()]
+        terms = forecast.terms(job, allocation, fraction, seconds, at=at, pods=held)
         if terms is None:
             payable = self._payable(job)
             if payable is None:
                 self._out_of_budget(job, at)
+            elif payable == allocation and kind is EpochKind.FULL:
+                words = f"the money left does not cover an epoch with {allocation} on the nodes that it has"
+                self._finish(job, at, stopping_rules.out_of_money(job), words)
             else:
                 step = DecisionStep(StepKind.UNCOVERED, allocation, payable)
                 self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (step,)))
@@ -663,6 +698,7 @@ class Reducer:
                 epoch_samples=job.epoch_samples,
                 job_forecast=forecast.whole_job(job),
                 after_epoch=None if job.spec.program is None else last_epoch(job.epochs),
+                nodes=job.price_book.on(by_node(held)),
             )
         )
         self._extend_in_time(job)
@@ -681,11 +717,15 @@ class Reducer:
         """Reserve the next slice of a program's time, as far as the money goes."""
         order = job.running
         assert order is not None
+        held = [job.pods[pod].pod for pod in order.pods if pod in job.pods]
+        nodes = job.price_book.on(by_node(held))
+        if job.book_on(nodes) != job.billed_book:
+            self._settle(job, at, Charge.EPOCH)  # until now at the prices that it was reserved by
         self._look_at_accounts(job)
-        terms = forecast.terms(job, order.allocation, 1.0, None, since=at - order.at)
+        terms = forecast.terms(job, order.allocation, 1.0, None, since=at - order.at, at=at, pods=held)
         if terms is not None and terms.deadline > order.deadline:
             extended = terms.deadline, terms.budget_bound, terms.reservation
-            self._emit(act.ExtendEpoch(at, job.name, order.token, *extended))
+            self._emit(act.ExtendEpoch(at, job.name, order.token, *extended, nodes))
             self._extend_in_time(job)
 
     def _failed(self, job: Job, at: float, reason: Reason, message: str, *, ran: bool = False) -> None:
@@ -736,10 +776,8 @@ class Reducer:
         if job.billed_resources == NOTHING and not job.unbilled_invocations:
             return
         until = max(job.billed_until, min(at, gone_by, job.lease_until))
-        amount = job.spec.price_book.cost(
-            job.billed_resources, until - job.billed_until, job.unbilled_invocations
-        )
-        self._emit(act.Settle(at, job.name, job.last_token, charge, min(amount, job.ledger.reserved), until))
+        amount = min(job.cost_until(until), job.ledger.reserved)
+        self._emit(act.Settle(at, job.name, job.last_token, charge, amount, until))
         for account in self.accounts.of(job):
             self._notice(job, at, account, self.accounts.reached(account, at))
 
@@ -822,5 +860,6 @@ _REACTIONS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.SuspendRequested: Reducer._stop_requested,
     ev.ResumeRequested: Reducer._resume_requested,
     ev.PriorityChanged: Reducer._priority_changed,
+    ev.PricesChanged: Reducer._prices_changed,
     ev.ModelAccepted: Reducer._model_accepted,
 }

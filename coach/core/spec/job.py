@@ -241,7 +241,8 @@ class JobSpec(SpecModel):
     prices: PriceBookRef = Field(
         default="cloud-functions",
         description="Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` "
-        "such as `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices.",
+        "such as `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that "
+        "it is on.",
         examples=["flat"],
     )
     objective: JobObjective = Field(
@@ -391,7 +392,7 @@ class JobSpec(SpecModel):
         program, because = self.program, (("image",),)
         assert program is not None
         if self.image is None:
-            for key in ("secrets", "volumes"):
+            for key in ("secrets", "volumes", "code"):
                 if getattr(program, key):
                     right = (
                         "an image, for a cluster; on this machine a program has your environment and files"
@@ -518,9 +519,19 @@ class JobSpec(SpecModel):
     @cached_property
     def price_book(self) -> PriceBook:
         """The price book that the job is billed by."""
-        book = self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices]
-        # Nothing calls a program.
+        return self.billed_by(
+            self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices]
+        )
+
+    def billed_by(self, book: PriceBook) -> PriceBook:
+        """The same prices without what the job has not: nothing calls a program."""
         return book if self.program is None else replace(book, invocation=0.0)
+
+    def with_prices(self, prices: InlinePrices) -> JobSpec:
+        """The job with other prices."""
+        changed = self.model_copy(update={"prices": prices})
+        changed.__dict__.pop("price_book", None)  # it was computed from the others
+        return changed
 
     @property
     def budget_money(self) -> Money | None:

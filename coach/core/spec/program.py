@@ -147,6 +147,12 @@ class Program(SpecModel):
         "job with an `image`, a folder of the image; without it, the image's own.",
         examples=["../programs/mnist"],
     )
+    code: ObjectName | None = Field(
+        default=None,
+        description="Only on a cluster: a ConfigMap with files that the command finds in the folder it runs in; "
+        "`-.-` in a key is a slash. `coach --context NAME run` and `submit` make it of the program's own folder.",
+        examples=["train-code"],
+    )
     env: dict[VariableName, Word] = Field(
         default={},
         max_length=200,

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from coach.core.cluster import NOTHING, Allocation, Resources, Role
-from coach.core.money import PRICE_BOOKS, Instance, PriceBook
+from coach.core.cluster import NOTHING, Allocation, Instance, Resources, Role
+from coach.core.money import PRICE_BOOKS, PriceBook
 from coach.core.spec import quantities
 from coach.core.spec.types import (
     Cpu,
@@ -132,17 +132,24 @@ class InstancePrices(SpecModel):
     whole: StrictBool = Field(
         default=False, description="Whether whole machines are paid, as many as the gang takes."
     )
+    by_hour: StrictBool = Field(
+        default=False,
+        description="Whether an hour begun is paid, of whole machines; without it, each second.",
+    )
 
     @property
     def instance(self) -> Instance:
         """The same as the core's type."""
         cpu, memory = quantities.cores(self.cpu), quantities.gib(self.memory)
-        return Instance(self.hour, cpu, memory, float(self.gpu), self.whole)
+        return Instance(self.hour, cpu, memory, float(self.gpu), self.whole, self.by_hour)
 
     @model_validator(mode="after")
     def _has_something(self) -> InstancePrices:
         if not self.instance.cpu or not self.instance.memory:
             raise conflicts(CrossFieldError((), "a machine without cores or memory", "more than 0 of both"))
+        if self.by_hour and not self.whole:
+            problem = "a part of a machine, by the hour"
+            raise conflicts(CrossFieldError(("byHour",), problem, "together with whole: true", (("whole",),)))
         return self
 
 
@@ -159,6 +166,12 @@ class InlinePrices(SpecModel):
     invocation: Price = Field(description="Price of one call of a function.", examples=[0.0])
     instance: InstancePrices | None = Field(
         default=None, description="A machine that the job's functions rent, in addition to the prices above."
+    )
+    offer: str | None = Field(
+        default=None,
+        max_length=200,
+        description="The offer of `coach prices` that these are of: where its price changes, the next epoch has the "
+        "new one.",
     )
 
     @model_validator(mode="after")
@@ -185,7 +198,8 @@ def _branch(value: Any) -> str:
 
 
 PriceBookRef = Annotated[
-    Annotated[InlinePrices, Tag("<object>")] | Annotated[Literal["cloud-functions", "flat"], Tag("<word>")],
+    Annotated[InlinePrices, Tag("<object>")]
+    | Annotated[Literal["cloud-functions", "flat", "nodes"], Tag("<word>")],
     Discriminator(_branch),
 ]
 

@@ -13,11 +13,13 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
+from coach.core.cluster import Instance
 from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import Epoch, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import Held, Job
+from coach.core.money import PriceBook
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.epoch_archive import EpochArchive
 
@@ -65,7 +67,10 @@ def load(body: str, count: int, packed: bytes) -> Job:
 @cache
 def shape() -> str:
     """Names and types of everything in a snapshot: another version of Coach may have others."""
-    inside = [get_type_hints(kind) for kind in (DecisionStep, Epoch, EpochReport, Held, RunEpoch)]
+    inside = [
+        get_type_hints(kind)
+        for kind in (DecisionStep, Epoch, EpochReport, Held, Instance, PriceBook, RunEpoch)
+    ]
     return hashlib.sha256(repr([_types(), *inside]).encode()).hexdigest()[:16]
 
 

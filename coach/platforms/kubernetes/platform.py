@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from coach.core.cluster import NOTHING, Pod, PodId, Resources, Role, Taken
+from coach.core.cluster import NOTHING, Instance, Pod, PodId, Resources, Role, Taken
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
@@ -33,7 +34,8 @@ from coach.platforms.base import (
     Progress,
 )
 from coach.platforms.gang_client import GangClient
-from coach.platforms.kubernetes import manifests, program_manifests
+from coach.platforms.kubernetes import manifests, program_manifests, program_status
+from coach.platforms.kubernetes.node_prices import LOOK_SECONDS, NodePrices
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.program_pods import Cluster as Programs_of
 from coach.platforms.kubernetes.programs import Programs
@@ -85,8 +87,10 @@ class KubernetesPlatform:
         settings: Settings,
         logs: Callable[[str], Path],
         now: Callable[[], float],
+        offer_price: Callable[[str], Instance] | None = None,
     ) -> None:
         self._folder = logs
+        self._offer_price = offer_price
         self._connect = connect
         self.sees_checkpoints = False
         self._settings = settings
@@ -96,6 +100,7 @@ class KubernetesPlatform:
         #: Pods that the cluster took away, with its words, until they are made again.
         self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
+        self._statuses: program_status.Statuses | None = None
         #: Pods with programs that an earlier handler left, and that go on.
         self._kept: set[PodId] = set()
         #: Jobs whose programs go on after this handler.
@@ -123,6 +128,7 @@ class KubernetesPlatform:
             if self.sees_checkpoints:
                 for folder in (manifests.CHECKPOINTS, manifests.DATA):
                     Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
+            self._prices = NodePrices(self._offer_price, self._settings.opencost)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
@@ -140,9 +146,17 @@ class KubernetesPlatform:
                 undo.push_async_callback(collection.close)
                 await collection.open()
             tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose)
+            if self._api.inside:
+                # Of a headless Service: its name is this handler's address, and the next one's.
+                where = f"{self._settings.handler}.{self._api.namespace}.svc:{program_status.PORT}"
+                self._settings = replace(self._settings, status_url=f"http://{where}/status")
             self._programs = Programs(tools, self._settings, self._folder)
+            if self._api.inside:
+                self._statuses = program_status.Statuses(self._api, self._programs.sender)
+                undo.callback(self._statuses.close)
             await self._take_over()
             await self._sweep()
+            self._gangs.listeners.append(self._gang_changed)
             self._logs = PodLogs(self._api, self._folder)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
             self._others.listeners.append(lambda _name, _found: self._others_changed())
@@ -154,15 +168,19 @@ class KubernetesPlatform:
             undo.push_async_callback(self._http.aclose)
             if self._api.inside:
                 await warm_up.prepare(self._http)
+            await self._prices.look()
             self._cluster = self._nodes_now()
             undo.pop_all()
         self._keep(self._keep_alive())
+        self._keep(self._follow_prices())
         return self._cluster
 
     async def close(self) -> None:
         """Delete every pod of this handler, and its gangs, but what was left for the next one."""
         self._kept = {pod for pod in self._objects if pod.job in self._left}
         await self._programs.close()
+        if self._statuses is not None:
+            self._statuses.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -181,7 +199,12 @@ class KubernetesPlatform:
         """Write the job's Gang, and what its pods share, before they are made."""
         if why := self._refusal(spec):
             raise PodError(Reason.POD_REFUSED, why)
+        if spec.spec.program is not None:
+            # Each pod of a program knows how many there are, and runs as soon as it can: all of them start, or none.
+            size = replace(size, required=size.desired)
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
+        if spec.spec.program is not None:
+            gang["spec"]["gracePeriodSeconds"] = program_manifests.grace_seconds(spec.spec.grace_period)
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
@@ -275,6 +298,11 @@ class KubernetesPlatform:
         if not client.stopping:
             await self._api.merge(path, {"spec": {"betweenEpochs": False}})
 
+    def _gang_changed(self, job: str, found: Object | None) -> None:
+        """A program has no end of an epoch to wait for: it writes its checkpoint when it is to end."""
+        if found is not None and (draining := found.get("status", {}).get("draining")):
+            self._programs.drain(job, draining["by"])
+
     def _draining(self, job: str) -> bool:
         return "draining" in self._gangs.objects.get(job, {}).get("status", {})
 
@@ -347,7 +375,9 @@ class KubernetesPlatform:
 
     def _nodes_changed(self) -> None:
         cluster = self._nodes_now()
-        if cluster != self._cluster:
+        # Two nodes are the same whatever they cost.
+        costs = [[node.price for node in one.nodes] for one in (cluster, self._cluster)]
+        if cluster != self._cluster or costs[0] != costs[1]:
             self._cluster = cluster
             self._events.nodes_changed(cluster)
         gone = {name for name, found in self._nodes.objects.items() if nodes.lost(found)}
@@ -363,7 +393,7 @@ class KubernetesPlatform:
     def _nodes_now(self) -> Cluster:
         found = sorted(self._nodes.objects.items())
         return Cluster(
-            tuple(nodes.read(node) for _, node in found),
+            tuple(self._prices.of(node) for _, node in found),
             tuple(name for name, node in found if nodes.unavailable(node)),
             self._taken(),
         )
@@ -428,6 +458,13 @@ class KubernetesPlatform:
             functions = [pod for pod in self._ready if pod.job not in self._programs]
             asked = [found for pod in functions if (found := self._object(pod))]
             await asyncio.gather(*(self._greet(pods.address(found)) for found in asked))
+
+    async def _follow_prices(self) -> None:
+        """Report nodes whose prices have changed."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._prices.look()
+            self._nodes_changed()
 
     async def _greet(self, address: str) -> None:
         with contextlib.suppress(httpx.HTTPError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from coach.core.cluster import Pod, PodId, Role
@@ -11,9 +13,11 @@ from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Program
 from coach.platforms import torchrun
 from coach.platforms.kubernetes import manifests
+from coach.platforms.kubernetes.program_status import AUDIENCE
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.pods import requests
+from coach.platforms.program_metrics.files import USUAL_NAMES
 
 #: Label of the pods of programs.
 PROGRAM = "coach.dev/program"
@@ -24,12 +28,26 @@ NO_IMAGE = (
     "a program on a cluster runs in an image of its own: say spec.image, or run it on this machine: "
     "coach run --platform local"
 )
+#: Where a program's files are that were sent along, if its job names no folder of the image.
+CODE_FOLDER = "/workspace"
+#: Where a pod's token is, and for how many seconds one is good.
+TOKEN_FOLDER, TOKEN_SECONDS = "/var/run/secrets/coach.dev", 3600
 #: Where the workers of a program meet, on the first one.
 RENDEZVOUS_PORT = 29500
 
 
-def pod(of: Pod, job: TrainingJob, workers: int, settings: Settings, owners: list[Object]) -> Object:
-    """The pod of one of `workers` workers: the user's image and command, and nothing of Coach inside."""
+def pod(  # noqa: PLR0917
+    of: Pod,
+    job: TrainingJob,
+    workers: int,
+    settings: Settings,
+    owners: list[Object],
+    files: Mapping[str, str] = MappingProxyType({}),
+) -> Object:
+    """The pod of one of `workers` workers: the user's image and command, and nothing of Coach inside.
+
+    `files`: the program's that were sent along, by their relative paths, with their keys in its ConfigMap.
+    """
     spec, program = job.spec, _program(job)
     container: dict[str, Any] = {
         "name": "program",
@@ -58,14 +76,16 @@ def pod(of: Pod, job: TrainingJob, workers: int, settings: Settings, owners: lis
         # What processes that load data share; the kernel's default in a container is 64 MiB.
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     }
-    for volume, mounts in _volumes(job, settings):
+    if program.code is not None:
+        container.setdefault("workingDir", CODE_FOLDER)
+    for volume, mounts in (*_volumes(job, settings), *_code(program, files), *_token(settings)):
         found["volumes"].append(volume)
         container["volumeMounts"] += mounts
     if settings.service_account:
         found["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:
         found["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
-    if workers > 1:
+    if spec.limits.largest.workers > 1:
         found |= {"hostname": of.id.name, "subdomain": service_name(of.id.job)}
     if of.node:
         found["affinity"] = manifests.on(of.node)
@@ -136,17 +156,10 @@ def refusal(job: TrainingJob, settings: Settings) -> str:
     spec, program = job.spec, _program(job)
     if spec.image is None:
         return NO_IMAGE
-    if spec.limits.smallest != spec.limits.largest:
-        return (
-            f"workers: {spec.limits.smallest.workers} to {spec.limits.largest.workers}: on a cluster the number of a "
-            "program's workers is fixed; say min and max alike"
-        )
-    files = [one for one in program.sources() if one.kind not in ("pattern", "lines")]
-    if files:
-        return (
-            f"program.metrics.{files[0].metric}: {files[0].kind} is on one machine only; on a cluster metrics come "
-            "from what the program prints: a pattern such as 'val loss: ([0-9.]+)', or lines"
-        )
+    if not settings.status_url and any(one.kind == "status" for one in program.sources()):
+        return "program.metrics: a status is sent to a handler in the cluster alone: coach --context NAME submit FILE"
+    if why := _unreadable(job, settings):
+        return why
     if settings.volume_claim and settings.volume_claim in program.volumes.values():
         return (
             f"program.volumes: {settings.volume_claim} is Coach's own volume, with the journal of all jobs; "
@@ -158,6 +171,29 @@ def refusal(job: TrainingJob, settings: Settings) -> str:
             "program.volumes, and a folder of it in checkpoint.uri"
         )
     return ""
+
+
+def _unreadable(job: TrainingJob, settings: Settings) -> str:
+    """What is wrong with files of metrics; empty where the handler can read them all."""
+    own = f"{manifests.VOLUME}/{manifests.CHECKPOINTS}/{job.name}"
+    for one in _program(job).sources():
+        if one.kind not in USUAL_NAMES:
+            continue
+        where = f"program.metrics.{one.metric}: {one.kind}:{one.where}"
+        if not settings.status_url or not settings.volume_claim:
+            right = "print the metric, or send it"
+            return f"{where}: only a handler in the cluster, with Coach's volume, reads files; {right}"
+        folder = checkpoint_folder(job, settings)
+        if folder != own or not _is_inside(one.where, own):
+            return (
+                f"{where}: is not on Coach's volume, where alone this handler can read it; have the program write "
+                f"below COACH_CHECKPOINTS, without checkpoint.uri: {one.kind}:{own}/{PurePosixPath(one.where).name}"
+            )
+    return ""
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return PurePosixPath(path).is_relative_to(folder) and ".." not in PurePosixPath(path).parts
 
 
 def checkpoint_folder(job: TrainingJob, settings: Settings) -> str | None:
@@ -180,10 +216,11 @@ def _environment(of: PodId, job: TrainingJob, workers: int, settings: Settings) 
         "OMP_NUM_THREADS": str(
             max(1, int(job.spec.resources.worker.resources.cpu))
         ),  # else those of the node
-        **(_rendezvous(of, workers) if workers > 1 else {}),
+        **(_rendezvous(of, workers) if job.spec.limits.largest.workers > 1 else {}),
         **program.env,
         "COACH_JOB": job.name,
         **({"COACH_CHECKPOINTS": folder} if folder else {}),
+        **(_status(settings) if settings.status_url else {}),
     }
     secrets = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
@@ -196,6 +233,27 @@ def _rendezvous(of: PodId, workers: int) -> dict[str, str]:
     """The variables of torchrun for a worker that is alone on its node."""
     first = f"{PodId(of.job, Role.WORKER, 0).name}.{service_name(of.job)}"
     return torchrun.variables(of.job, 0, of.index, workers, first, RENDEZVOUS_PORT, one_node=False)
+
+
+def _status(settings: Settings) -> dict[str, str]:
+    """What Kubeflow says to a trainer."""
+    return {
+        "KUBEFLOW_TRAINER_SERVER_URL": settings.status_url,
+        "KUBEFLOW_TRAINER_SERVER_TOKEN": f"{TOKEN_FOLDER}/token",
+        "KUBEFLOW_TRAINER_SERVER_CA_CERT": f"{TOKEN_FOLDER}/ca.crt",
+    }
+
+
+def _token(settings: Settings) -> Iterator[tuple[Object, list[Object]]]:
+    """The pod's own token for its status, and the cluster's certificates, which each namespace has."""
+    if settings.status_url:
+        token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+        roots = {"name": "kube-root-ca.crt", "optional": True, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        sources = [{"serviceAccountToken": token}, {"configMap": roots}]
+        yield (
+            {"name": "status", "projected": {"sources": sources}},
+            [{"name": "status", "mountPath": TOKEN_FOLDER, "readOnly": True}],
+        )
 
 
 def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Object]]]:
@@ -220,6 +278,22 @@ def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Ob
             ({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}, mounts)
         )
     return found
+
+
+def _code(program: Program, files: Mapping[str, str]) -> Iterator[tuple[Object, list[Object]]]:
+    """The program's files, in a folder of the image or in one of their own, in which it may write."""
+    if program.code is None:
+        return
+    folder = program.directory or CODE_FOLDER
+    if program.directory is None:
+        yield {"name": "workspace", "emptyDir": {}}, [{"name": "workspace", "mountPath": folder}]
+    yield (
+        {"name": "code", "configMap": {"name": program.code, "defaultMode": 0o555}},
+        [
+            {"name": "code", "mountPath": f"{folder.rstrip('/')}/{name}", "subPath": key, "readOnly": True}
+            for name, key in sorted(files.items())
+        ],
+    )
 
 
 def _volume_of(spec: JobSpec, program: Program) -> str | None:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochOrder
+from coach.platforms.kubernetes.manifests import CHECKPOINTS, VOLUME
 from coach.platforms.kubernetes.pod_logs import lines, nanoseconds
 from coach.platforms.kubernetes.program_manifests import grace_seconds
 from coach.platforms.kubernetes_api import pods
@@ -28,6 +29,7 @@ from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run
 from coach.platforms.local.supervisor import LAST_WORDS_SECONDS, Ended
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.collector import LAST_CHARACTERS, LAST_LINES
+from coach.platforms.program_metrics.status import Flags, Sender
 
 #: Called with a report and the time of its line.
 Said = Callable[[int, ProgramReport], None]
@@ -35,6 +37,8 @@ Said = Callable[[int, ProgramReport], None]
 LONGEST_QUEUE = 1 << 20
 #: Kubernetes's words for a command that cannot be run.
 _NO_START = frozenset({"StartError", "ContainerCannotRun"})
+#: Ends after which another attempt needs other pods, though it was Coach that ended these.
+_ANOTHER = (Reason.STALLED, Reason.DISRUPTED, Reason.PROGRAM_FAILED)
 #: A pod that ends so many seconds before its lease does is ended by it.
 LEASE_SLACK = 3.0
 
@@ -54,15 +58,19 @@ class Cluster:
 class PodRun(Run):
     """The workers of a job, each in a pod."""
 
-    def __init__(self, order: EpochOrder) -> None:
+    def __init__(self, order: EpochOrder, changing: Callable[[], float] = lambda: 0.0) -> None:
+        """`changing`: seconds since the program before it was asked to end for a change; 0 where there was none."""
         spec, program = order.spec.spec, order.spec.spec.program
         assert program is not None
         super().__init__(spec, order.action, 0.0)
         self.job = order.action.job
+        self._changing = changing
         self.resumes = program.resumes
         self.wanted = Wanted(spec.metric, program.sources(), program.samples_per_epoch)
         #: The time in the log of the last report that counts.
         self.mark = order.mark
+        #: Whether the job's program ran before this handler, or this group, began to follow it.
+        self.again = order.mark > 0 or not order.action.group.endswith(".g1")
         #: What was read of later reports: after a break of the connection all that came meanwhile is read at once.
         self._later = deque[tuple[int, ProgramReport]]()
         #: Until when, in the log's time, what is read belongs to the report that comes next.
@@ -77,7 +85,7 @@ class PodRun(Run):
             self._began = worker.began()
             if self.mark:
                 self._last = self._counted = (self.mark - self._began) / 1e9
-        worker.follow(self, metrics=not self._workers)
+        await worker.follow(self, metrics=not self._workers)
         return worker
 
     def said(self, time: int, report: ProgramReport) -> None:
@@ -99,6 +107,8 @@ class PodRun(Run):
             self._next = 0.0  # it was made long ago
         self._read_on()
         report = replace(await super().report(stall, by_reports=by_reports), mark=self.mark)
+        if report.warm_up_samples:  # the first: pods end, are placed, and start
+            report = replace(report, stop_seconds=max(0.0, self._changing() - report.train_seconds))
         self._ends = self.mark + round(1e9 * max(SHORTEST_INTERVAL, SHORTEST_PART * self._last))
         return report
 
@@ -126,13 +136,29 @@ class PodRun(Run):
     @property
     def stopped(self) -> bool:
         """Whether it was ended for a reason of the job's."""
-        return self._stopped is not None and self._stopped[0] is not Reason.STALLED
+        return self._stopped is not None and self._stopped[0] not in _ANOTHER
+
+    def drain(self, words: str) -> None:
+        """Another job gets its room: it ends, in its grace period."""
+        reason = Reason.DISRUPTED if self.resumes else Reason.PROGRAM_FAILED
+        self._stopped = self._stopped or (reason, words)
+        for worker in self._workers:
+            worker.end(self.grace)
+
+    @property
+    def disrupted(self) -> bool:
+        """Whether the cluster took one of its pods away: then the others have time for a checkpoint, too."""
+        return any(worker.disrupted for worker in self._workers)
 
     def _stopped_because(self, ends: Any) -> tuple[Reason, str]:
         reason, words = super()._stopped_because(ends)
-        if self.resumes and self._stopped is None and any(worker.disrupted for worker in self._workers):
+        if self.resumes and self._stopped is None and self.disrupted:
             return Reason.DISRUPTED, words
         return reason, words
+
+    def sender(self, identity: str) -> Sender | None:
+        """The one of its workers that has this identity."""
+        return next((worker.sender for worker in self._workers if worker.identity == identity), None)
 
     async def close(self) -> None:
         """Follow it no longer."""
@@ -151,24 +177,35 @@ class WorkerPod:
         self.pod = pod
         #: Whether the cluster took a sound pod away.
         self.disrupted = False
-        self._cluster, self._identity, self._memory, self._log = cluster, identity, memory, log
+        self.identity = identity
+        self._cluster, self._memory, self._log = cluster, memory, log
         self._path = f"{CORE}/namespaces/{cluster.api.namespace}/pods/{pod.name}"
         self._seen: Object = cluster.pods.objects.get(pod.name, {"metadata": {}})
         self._cause = self._lost = ""
         self._printed = asyncio.Event()
+        self._reader: MetricReader | None = None
+        #: By what its program sends and asks.
+        self.sender = Sender(Flags(), self._sent)
+        self._loop = asyncio.get_running_loop()
         self._last_lines = deque[str](maxlen=LAST_LINES)
 
     def began(self) -> int:
         """When its container started, nanoseconds since 1970 on the node's clock, to the second."""
         return nanoseconds(stamp) if (stamp := pods.started_at(self._seen)) else 0
 
-    def follow(self, run: PodRun, *, metrics: bool) -> None:
-        """Follow it to its end; `metrics`: those in its log count."""
+    async def follow(self, run: PodRun, *, metrics: bool) -> None:
+        """Follow it to its end; `metrics`: what it reports counts."""
         self._run = run
-        self.ended = asyncio.create_task(self._follow(metrics))
+        if metrics:
+            folder, since = f"{VOLUME}/{CHECKPOINTS}/{run.job}", self.began() / 1e9
+            self._reader = await MetricReader.start(run.wanted, run.said, folder, since, again=run.again)
+        self.ended = asyncio.create_task(self._follow())
 
     def end(self, grace: float, cause: str = "asked") -> None:
-        """SIGTERM now, SIGKILL after `grace` seconds."""
+        """SIGTERM now, SIGKILL after `grace` seconds; one that the cluster takes away has its own."""
+        if self._run.disrupted:
+            grace = max(grace, self._run.grace)
+        self.sender.flags.set_stop()
         self._cause = self._cause or cause
         self._cluster.keep(self._delete(grace_seconds(grace)))
 
@@ -181,8 +218,8 @@ class WorkerPod:
         with contextlib.suppress(CoachError):
             await until_answered(lambda: self._cluster.api.delete(self._path, gracePeriodSeconds=grace))
 
-    async def _follow(self, metrics: bool) -> Ended:
-        printing = asyncio.create_task(self._print(metrics))
+    async def _follow(self) -> Ended:
+        printing = asyncio.create_task(self._print(self._reader))
         try:
             await self._cluster.pods.until(self._is_over)
             self._printed.set()
@@ -194,7 +231,7 @@ class WorkerPod:
 
     def _is_over(self) -> bool:
         found = self._cluster.pods.objects.get(self.pod.name)
-        if found is None or found["metadata"]["uid"] != self._identity:
+        if found is None or found["metadata"]["uid"] != self.identity:
             self._lost = self._lost or "its pod was deleted, not by Coach"
             return True
         self._seen = found
@@ -224,10 +261,17 @@ class WorkerPod:
             return Ended(code, "cannot start", str(terminated.get("message", "")), seconds, 0.0, 0.0)
         return Ended(code, "", last, seconds, 0.0, 0.0)
 
-    async def _print(self, metrics: bool) -> None:
+    def _sent(self, kind: str, record: Mapping[str, Any]) -> None:
+        """A record that its program sent; called by another thread."""
+        self._loop.call_soon_threadsafe(self._note, kind, record)
+
+    def _note(self, kind: str, record: Mapping[str, Any]) -> None:
+        if self._reader is not None:
+            self._reader.record(round(1e9 * self._cluster.now()), kind, record)
+
+    async def _print(self, reader: MetricReader | None) -> None:
         """Keep what it prints, and look for metrics in it."""
         log = FunctionLog(self._log, self.pod.name)
-        reader = await MetricReader.start(self._run.wanted, self._run.said) if metrics else None
         try:
             async for time, line in lines(
                 self._cluster.api, self.pod.name, self._printed, after=self._run.mark
@@ -254,8 +298,14 @@ class MetricReader:
         self._answers = asyncio.create_task(self._hear(said))
 
     @classmethod
-    async def start(cls, wanted: Wanted, said: Said) -> MetricReader:
-        """Start it. `said` is called with a line's time and what it reports."""
+    async def start(
+        cls, wanted: Wanted, said: Said, folder: str, since: float, *, again: bool
+    ) -> MetricReader:
+        """Start it. `said` is called with a line's time and what it reports.
+
+        Its files are in `folder`. The program runs since `since`, in seconds since 1970; `again`: some of what its
+        files have may have counted.
+        """
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "coach.platforms.kubernetes.metric_reader"),
             stdin=asyncio.subprocess.PIPE,
@@ -265,15 +315,21 @@ class MetricReader:
             start_new_session=True,
         )
         reader = cls(process, said)
-        reader._write(json.dumps(asdict(wanted)))
+        begin = {"wanted": asdict(wanted), "folder": folder, "since": since, "again": again}
+        reader._write(json.dumps(begin))
         return reader
 
     async def read(self, time: int, line: str) -> None:
         """Look at a line; waits while many are looked at."""
-        self._write(f"{time} {line}")
+        self._write(f"{time} line {line}")
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
             await self._process.stdin.drain()
+
+    def record(self, time: int, kind: str, record: Mapping[str, Any]) -> None:
+        """Look at a record that came from such a source."""
+        with contextlib.suppress(ValueError):
+            self._write(f"{time} {kind} {json.dumps(record)}")
 
     async def finish(self) -> None:
         """Wait until all lines have been looked at."""
@@ -290,6 +346,8 @@ class MetricReader:
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
+        if self._process.stdin.is_closing():
+            return
         self._process.stdin.write(line.encode(errors="replace") + b"\n")
 
     async def _hear(self, said: Said) -> None:

@@ -11,15 +11,17 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from coach.core.cluster import Pod, PodId
+from coach.core.errors import UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder, GangSize
-from coach.platforms.kubernetes import program_manifests
+from coach.platforms.kubernetes import program_files, program_manifests
 from coach.platforms.kubernetes.leases import WAITING_SECONDS, Leases
 from coach.platforms.kubernetes.program_pods import Cluster, PodRun, WorkerPod
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.kubernetes_api.client import CORE, Object, until_answered
+from coach.platforms.kubernetes_api.client import CORE, ApiError, Object, until_answered
+from coach.platforms.program_metrics.status import Sender
 
 #: Seconds before the end of what is paid by which all containers have ended: deleting a pod takes its time.
 MARGIN = 2.0
@@ -33,11 +35,20 @@ class Programs:
         self._leases = Leases(cluster.api, settings, cluster.now, cluster.keep)
         self._services = f"{CORE}/namespaces/{cluster.api.namespace}/services"
         self._workers: dict[str, int] = {}
+        #: By job: the files that were sent along, and their keys.
+        self._files: dict[str, dict[str, str]] = {}
+        #: By job: when its last program was asked to end, until it is started again.
+        self._ended: dict[str, float] = {}
         self._runs: dict[str, PodRun] = {}
         self._epochs: dict[str, PodRun] = {}
 
     def __contains__(self, job: str) -> bool:
         return job in self._leases
+
+    def sender(self, identity: str) -> Sender | None:
+        """The program of the pod with this identity."""
+        found = (run.sender(identity) for run in list(self._runs.values()))
+        return next((one for one in found if one is not None), None)
 
     def followed(self, job: str) -> bool:
         """Whether the job's program is being followed: what happens to its pods is an epoch's end."""
@@ -48,12 +59,13 @@ class Programs:
         return await self._leases.left()
 
     async def gang(self, size: GangSize, job: TrainingJob, owners: list[Object], *, there: bool) -> None:
-        """Make what the pods of a program share; `there`: some of them are. Raises ApiError."""
+        """Make what the pods of a program share; `there`: some of them are. Raises ApiError, UserError."""
         self._workers[size.job] = size.desired.workers
+        self._files[size.job] = await self._sent(job)
         if there and size.job in self._leases:
             return
         await self._leases.make(job, owners)
-        if size.desired.workers > 1:
+        if job.spec.limits.largest.workers > 1:
             path = f"{self._services}/{program_manifests.service_name(size.job)}"
             made = program_manifests.service(size.job, self._settings, owners)
             await until_answered(lambda: self._cluster.api.apply(path, made))
@@ -61,10 +73,28 @@ class Programs:
     def pod(self, of: Pod, job: TrainingJob) -> Object:
         """The pod of one worker."""
         owners = self._leases.owner(job.name)
-        return program_manifests.pod(of, job, self._workers[job.name], self._settings, owners)
+        workers, files = self._workers[job.name], self._files[job.name]
+        return program_manifests.pod(of, job, workers, self._settings, owners, files)
+
+    async def _sent(self, job: TrainingJob) -> dict[str, str]:
+        """The files of a program that were sent along. Raises ApiError, UserError where they are not there."""
+        program = job.spec.program
+        if program is None or program.code is None:
+            return {}
+        path = f"{CORE}/namespaces/{self._cluster.api.namespace}/configmaps/{program.code}"
+        try:
+            found = await until_answered(lambda: self._cluster.api.get(path))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise UserError(
+                f"program.code: no ConfigMap {program.code}; coach --context NAME submit FILE makes it"
+            ) from error
+        return program_files.names([*(found.get("data") or ()), *(found.get("binaryData") or ())])
 
     async def forget(self, job: str) -> None:
         """Delete what the pods of a job shared."""
+        self._ended.pop(job, None)
         if job in self._leases:
             await self._leases.forget(job)
             path = f"{self._services}/{program_manifests.service_name(job)}"
@@ -81,7 +111,8 @@ class Programs:
         action = order.action
         run = self._runs.get(action.job)
         if run is None or run.group != action.group:
-            run = self._runs[action.job] = PodRun(order)
+            began, now = self._ended.pop(action.job, None), self._cluster.now
+            run = self._runs[action.job] = PodRun(order, lambda: 0.0 if began is None else now() - began)
             memory = order.spec.spec.resources.worker.resources.memory
             await run.start(
                 [
@@ -128,9 +159,15 @@ class Programs:
         """The cluster lost a pod of a program that is followed."""
         self._runs[pod.job].lost(pod, words)
 
+    def drain(self, job: str, by: str) -> None:
+        """The scheduler needs the room of a job's program for another: it ends in its grace period."""
+        if (run := self._runs.get(job)) is not None:
+            run.drain(f"preempted by {by}")
+
     async def release(self, job: str) -> None:
         """End a job's program in its grace period."""
         if (run := self._runs.pop(job, None)) is not None:
+            self._ended[job] = self._cluster.now()
             await run.saved()
             await run.end(run.grace)
 

@@ -29,6 +29,9 @@ class Settings:
     scheduler: str = "coach"
     volume_claim: str = ""
     handler: str = "coach"
+    opencost: str = ""  #: the URL of OpenCost's API
+    #: Where programs send their metrics; empty: they cannot.
+    status_url: str = ""
 
     @classmethod
     def read(cls, handler: str, environment: Mapping[str, str] = os.environ) -> Self:
@@ -44,6 +47,7 @@ class Settings:
             "scheduler": "COACH_SCHEDULER_NAME",
             "volume_claim": "COACH_VOLUME_CLAIM",
             "handler": "COACH_HANDLER",
+            "opencost": "COACH_OPENCOST",
         }
         given = {field: environment[name] for field, name in named.items() if environment.get(name)}
         image = given.pop("image", f"coach-functions:{metadata.version('coach-trainer')}")

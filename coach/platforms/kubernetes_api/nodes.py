@@ -12,6 +12,18 @@ if TYPE_CHECKING:
 
 #: The extended resource that NVIDIA's device plugin gives.
 GPU = "nvidia.com/gpu"
+#: The annotation that says what a node is billed by.
+OFFER = "coach.dev/offer"
+#: By the beginning of a node's providerID: the cloud in SkyPilot's catalogues.
+_CLOUDS = {"aws": "aws", "gce": "gcp", "azure": "azure", "digitalocean": "do"}
+#: Labels by which clouds, and Karpenter, mark nodes that they may take away.
+_SPOT = {
+    "karpenter.sh/capacity-type": "spot",
+    "eks.amazonaws.com/capacityType": "spot",
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
 #: Effects of taints that keep pods without a toleration away.
 _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
@@ -27,6 +39,23 @@ def read(node: Object) -> Node:
             float(allocatable.get(GPU, 0)),
         ),
     )
+
+
+def offer(node: Object) -> str:
+    """The offer of `coach prices` that it is, such as `aws/p5.48xlarge@us-east-1:spot`: by its annotation, else by its
+    well-known labels; empty where these do not say.
+    """
+    metadata = node["metadata"]
+    if named := (metadata.get("annotations") or {}).get(OFFER):
+        return str(named)
+    labels = metadata.get("labels") or {}
+    cloud = _CLOUDS.get(str(node.get("spec", {}).get("providerID", "")).partition("://")[0])
+    kind = labels.get("node.kubernetes.io/instance-type")
+    if not cloud or not kind:
+        return ""
+    region = labels.get("topology.kubernetes.io/region")
+    spot = any(str(labels.get(key, "")).lower() == value for key, value in _SPOT.items())
+    return f"{cloud}/{kind}{f'@{region}' if region else ''}{':spot' if spot else ''}"
 
 
 def unavailable(node: Object) -> str:

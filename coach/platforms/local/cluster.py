@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coach.core.cluster import Node, Resources
+from coach.core.cluster import Instance, Node, Resources
 from coach.core.errors import UserError
 from coach.core.spec import quantities
 from coach.core.spec.types import Cpu, Memory
 
 GIB = 1024.0**3
+#: The machine that an offer's name means; raises UserError.
+OfferPrice = Callable[[str], Instance]
 #: The largest cluster file that is read, in bytes.
 LARGEST_FILE = 1 << 20
 #: A folder for each GPU that NVIDIA's driver has found; in some containers there are their devices alone.
@@ -39,11 +42,12 @@ def free_memory() -> float:
     return 0.0
 
 
-def parse_nodes(text: str | None) -> tuple[Node, ...]:
+def parse_nodes(text: str | None, offer_price: OfferPrice | None = None) -> tuple[Node, ...]:
     """Nodes of `text`: None or "" is this machine, `3x2` three nodes of two cores, anything else a cluster file.
 
     Virtual nodes share this machine's memory evenly, and have no GPU. They may have more cores together than the
-    machine has: then their functions share the real ones. Raises UserError.
+    machine has: then their functions share the real ones. `offer_price` gives the machine that an offer's name means.
+    Raises UserError.
     """
     here = machine()
     if not text:
@@ -53,7 +57,7 @@ def parse_nodes(text: str | None) -> tuple[Node, ...]:
         if not (1 <= count <= 1000 and 0 < cores <= 1024):
             raise UserError(f"--nodes {text}: 1 to 1000 nodes of up to 1024 cores each, such as 3x2")
         return tuple(Node(f"node-{i}", Resources(cores, here.memory / count)) for i in range(count))
-    return _read(Path(text))
+    return _read(Path(text), offer_price)
 
 
 class _NodeEntry(BaseModel):
@@ -62,6 +66,7 @@ class _NodeEntry(BaseModel):
     cpu: Cpu
     memory: Memory
     gpu: int = Field(default=0, ge=0, le=64)
+    offer: str = ""
 
 
 class _ClusterFile(BaseModel):
@@ -69,7 +74,7 @@ class _ClusterFile(BaseModel):
     nodes: list[_NodeEntry] = Field(min_length=1, max_length=1000)
 
 
-def _read(path: Path) -> tuple[Node, ...]:
+def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     if not path.is_file():
         raise UserError(
             f"--nodes {path}: neither COUNTxCORES (such as 3x2) nor a cluster file; one looks like\n"
@@ -92,7 +97,18 @@ def _read(path: Path) -> tuple[Node, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
-    return tuple(Node(entry.name, _capacity(entry)) for entry in file.nodes)
+    return tuple(Node(entry.name, _capacity(entry), _price(path, entry, offer_price)) for entry in file.nodes)
+
+
+def _price(path: Path, entry: _NodeEntry, offer_price: OfferPrice | None) -> Instance | None:
+    if not entry.offer or offer_price is None:
+        return None
+    try:
+        return offer_price(entry.offer)
+    except UserError as error:
+        raise UserError(
+            f"{path}: node {entry.name}: offer: no such offer {entry.offer!r}: {error}"
+        ) from error
 
 
 def _capacity(entry: _NodeEntry) -> Resources:

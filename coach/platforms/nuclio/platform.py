@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from coach.core.cluster import Pod, PodId
+from coach.core.cluster import Instance, Pod, PodId
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import PodError
@@ -35,15 +35,16 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
     #: Nuclio's processor does not end by itself: functions stay until the next handler parks them.
     linger_seconds = math.inf
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - those of its base, after its own
         self,
         functions: Path,
         connect: Callable[[], Awaitable[Api]],
         settings: Settings,
         logs: Callable[[str], Path],
         now: Callable[[], float],
+        offer_price: Callable[[str], Instance] | None = None,
     ) -> None:
-        super().__init__(connect, settings, logs, now)
+        super().__init__(connect, settings, logs, now, offer_price)
         self._roles = functions
         #: Held while a function is being woken or parked.
         self._changing: dict[PodId, asyncio.Lock] = defaultdict(asyncio.Lock)

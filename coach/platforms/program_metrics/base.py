@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from coach.core.spec.metric_source import EPOCH, MetricSource
@@ -19,7 +20,7 @@ LONGEST_NUMBER = 64
 EPOCH_NAMES = (EPOCH, "current_epoch", "train_epoch")
 #: ... and how many samples.
 SAMPLES_NAMES = ("samples", "samples_seen")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@/-]{0,63}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@/()-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class ProgramReport:
     values: Mapping[str, float]
     epoch: float | None = None
     source: str = "pattern"
+
+    def before(self, other: ProgramReport) -> bool:
+        """Whether the other one says what comes after it: the same epoch or a later one."""
+        if self.epoch is None or other.epoch is None:
+            return self.epoch is other.epoch
+        return self.epoch <= other.epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ def number(value: object) -> float | None:
     return None
 
 
+@lru_cache(maxsize=1024)  # a program says the same names again and again
 def plain(name: str) -> str:
     """A name without what differs between writers: `eval/loss`, `Eval Loss` and `eval_loss` are one."""
     return re.sub(r"[\s./-]+", "_", name.strip().lower())

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ from coach.core.spec.metric_source import MetricSource
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.files import USUAL_NAMES, Followed
 from coach.platforms.program_metrics.reader import LONGEST_LINE, Reader
-from coach.platforms.program_metrics.status import Flags, Offer, StatusServer
+from coach.platforms.program_metrics.status import Flags, Offer, Sender, StatusServer, only
 
 #: Seconds between two looks at files, at least; and so many times what a look takes.
 LOOK_SECONDS, LOOK_FACTOR = 0.25, 20.0
@@ -39,7 +40,7 @@ class Collector:
         report: Callable[[ProgramReport], None],
     ) -> None:
         self._reader = Reader(wanted)
-        self._files = [Followed(one, directory) for one in _files_of(wanted)]
+        self._files = [Followed(one, directory) for one in files_of(wanted)]
         self._log = log
         self._report = report
         self._lock = threading.Lock()
@@ -76,12 +77,21 @@ class Collector:
                 self._report(found)
 
     def _take_lines(self, lines: Iterator[str]) -> None:
-        for line in lines:
-            self._log(line)
-            self.last.append(line[:LAST_CHARACTERS])
-            with self._lock:
+        """Lines that came at once; reports that follow each other in them are one: Coach counts the last of them."""
+        report: ProgramReport | None = None
+        with self._lock:
+            for line in lines:
+                self._log(line)
+                self.last.append(line[:LAST_CHARACTERS])
                 if (found := self._reader.line(line)) is not None:
-                    self._report(found)
+                    if report is not None and not report.before(found):
+                        self._report(report)
+                        report = None
+                    report = (
+                        found if report is None else replace(found, values={**report.values, **found.values})
+                    )
+            if report is not None:
+                self._report(report)
 
     def _follow_files(self) -> None:
         """Look at the files again and again, and once more when the program has ended."""
@@ -95,8 +105,8 @@ class Collector:
             self._over.wait(max(LOOK_SECONDS, LOOK_FACTOR * (time.monotonic() - began)))
 
 
-def _files_of(wanted: Wanted) -> list[MetricSource]:
-    """One source of each file."""
+def files_of(wanted: Wanted) -> list[MetricSource]:
+    """One source of each file in which metrics are."""
     named = {(one.kind, one.where): one for one in wanted.sources if one.kind in USUAL_NAMES}
     return list(named.values())
 
@@ -127,7 +137,7 @@ def collect(collector: Collector, pipes: tuple[int, int, int], offer: Offer, fla
     """
     printed, over, said = pipes
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    server = StatusServer(offer.listening, offer.token, flags, collector.take)
+    server = StatusServer(offer.listening, only(offer.token, Sender(flags, collector.take)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     collector.run(printed, over)
     os.write(said, "\n".join(collector.last).encode()[: 1 << 15])

@@ -12,6 +12,7 @@ import fnmatch
 import glob
 import itertools
 import json
+import math
 import os
 import stat
 import struct
@@ -45,15 +46,22 @@ MAX_KNOWN = 100_000
 
 
 class Followed:
-    """The files of one source. `directory` is where the program runs, which has not started yet."""
+    """The files of one source. `directory` is where the program runs.
 
-    def __init__(self, source: MetricSource, directory: Path) -> None:
+    It has not started yet, or it did at `since`, in seconds since 1970: then a file that was written since counts, if
+    it really is in `directory`, for the program is on another machine.
+    """
+
+    def __init__(self, source: MetricSource, directory: Path, since: float = math.inf) -> None:
         self.source = source
         self._directory = directory
+        self._elsewhere = since < math.inf
         self._known = _Known()
         self._files: dict[str, _File] = {}
         for name in self._names():
-            self._file(name).pass_over()
+            with contextlib.suppress(OSError):
+                if (self._directory / name).stat().st_mtime < since:
+                    self._file(name).pass_over()
         self._known.begin()
 
     def records(self) -> Iterator[Record]:
@@ -71,7 +79,9 @@ class Followed:
         found: dict[str, float] = {}
         for name in itertools.islice(self._candidates(), MAX_NAMES):
             with contextlib.suppress(OSError):
-                found[name] = (self._directory / name).stat().st_mtime
+                path = self._directory / name
+                if not self._elsewhere or path.resolve().is_relative_to(self._directory):
+                    found[name] = path.stat().st_mtime
         return sorted(found, key=lambda name: found[name])[-MAX_FILES:]
 
     def _candidates(self) -> Iterator[str]:

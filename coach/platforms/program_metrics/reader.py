@@ -65,14 +65,15 @@ class Reader:
         for metric, pattern in self._patterns.items():
             if (found := _search(pattern, line)) is not None:
                 values[metric] = found
-        if record is None:
-            if self._usual is not None and not self._of_records:
-                found = _search(self._usual, line)
-                values |= {} if found is None else {self._wanted.metric: found}
-            if self._epoch_pattern is not None and (at := _search(self._epoch_pattern, line)) is not None:
-                self._epoch = epoch_of({EPOCH: at}, None)
-        elif report is not None and report.epoch is not None:
+        if record is None and self._usual is not None and not self._of_records:
+            found = _search(self._usual, line)
+            values |= {} if found is None else {self._wanted.metric: found}
+        if report is not None and report.epoch is not None:
             self._epoch = report.epoch
+        elif self._epoch_pattern is not None:
+            before = line if record is None else line[: line.find("{")]
+            if (at := _search(self._epoch_pattern, before)) is not None:
+                self._epoch = epoch_of({EPOCH: at}, None)
         kind = "pattern" if report is None or self._wanted.metric not in report.values else report.source
         return ProgramReport(values, self._epoch, kind) if values else None
 

@@ -74,35 +74,15 @@ def metrics_of(request: Mapping[str, Any]) -> dict[str, object] | None:
     }
 
 
-class StatusServer(ThreadingHTTPServer):
-    """Takes the requests of one program, on this machine's loopback address alone, with its own token.
+class Sender:
+    """One program whose requests are taken. `take` is called with `status` or `report` and a record, by any thread."""
 
-    `take` is called with `status` or `report` and a record, by several threads.
-    """
-
-    daemon_threads = True
-
-    def __init__(
-        self,
-        listening: socket.socket,
-        token: str,
-        flags: Flags,
-        take: Callable[[str, Mapping[str, Any]], None],
-    ) -> None:
-        super().__init__(listening.getsockname(), _Request, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listening
+    def __init__(self, flags: Flags, take: Callable[[str, Mapping[str, Any]], None]) -> None:
         self.flags = flags
         self.take = take
-        self._token = f"Bearer {token}".encode()
-        self._room = threading.Semaphore(MAX_CONNECTIONS)
         self._lock = threading.Lock()
         self._tokens, self._at = float(BURST), time.monotonic()
         self._checkpoint = time.monotonic() + CHECKPOINT_SECONDS
-
-    def own(self, authorization: str) -> bool:
-        """Whether a request has the program's token."""
-        return hmac.compare_digest(authorization.encode(errors="replace"), self._token)
 
     def in_time(self) -> bool:
         """Whether no more requests come than are taken."""
@@ -122,6 +102,31 @@ class StatusServer(ThreadingHTTPServer):
             if checkpoint:
                 self._checkpoint = time.monotonic() + CHECKPOINT_SECONDS
             return {"stop": self.flags.stop, "checkpoint": checkpoint}
+
+
+#: Who sends a request with this header `Authorization`; None where it may not. Called by several threads.
+SenderOf = Callable[[str], Sender | None]
+
+
+def only(token: str, sender: Sender) -> SenderOf:
+    """Who has the token is this program."""
+    expected = f"Bearer {token}".encode()
+    return lambda shown: sender if hmac.compare_digest(shown.encode(errors="replace"), expected) else None
+
+
+class StatusServer(ThreadingHTTPServer):
+    """Takes the requests of programs, each with its own token."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, listening: socket.socket, sender_of: SenderOf, connections: int = MAX_CONNECTIONS
+    ) -> None:
+        super().__init__(listening.getsockname(), _Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.sender_of = sender_of
+        self._room = threading.Semaphore(connections)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own; a connection too many is closed."""
@@ -155,12 +160,13 @@ class _Request(BaseHTTPRequestHandler):
     timeout = CONNECTION_SECONDS
 
     def do_POST(self) -> None:
-        if not self.server.own(self.headers.get("Authorization", "")):
+        sender = self.server.sender_of(self.headers.get("Authorization", ""))
+        if sender is None:
             return self._answer(401, {"error": "not the token of this program"})
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or len(length) > 9 or int(length) > LONGEST_REQUEST:
             return self._answer(413, {"error": f"a request has at most {LONGEST_REQUEST} bytes"})
-        if not self.server.in_time():
+        if not sender.in_time():
             return self._answer(429, {"error": f"at most {PER_SECOND:g} requests a second"})
         try:
             request = json.loads(self.rfile.read(int(length)))
@@ -170,13 +176,13 @@ class _Request(BaseHTTPRequestHandler):
             return self._answer(400, {"error": "not a JSON object"})
         metrics = metrics_of(request)
         if metrics is not None:
-            self.server.take("status", metrics)
+            sender.take("status", metrics)
             return self._answer(200, {})
         if isinstance(request.get("values"), dict):
-            self.server.take("report", request["values"])
+            sender.take("report", request["values"])
         if request.get("asks"):
-            self.server.flags.set_asks()
-        return self._answer(200, self.server.asked())
+            sender.flags.set_asks()
+        return self._answer(200, sender.asked())
 
     def _answer(self, code: int, what: Mapping[str, object]) -> None:
         body = json.dumps(what).encode()

@@ -21,6 +21,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from coach.core.cluster import Allocation
 from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.events import PricesChanged
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
@@ -73,6 +74,7 @@ class Story:
     purse: Sequence[Balance]
     now: float
     decision: Decision | None = None
+    repriced: Sequence[float] = ()  #: when its prices changed
 
     @classmethod
     def of(cls, job: Job, records: Sequence[Any], now: float) -> Story:
@@ -83,6 +85,7 @@ class Story:
             money(records, job.name),
             job.ended_at or now,
             last_decision(records, job.name),
+            [one.at for one in records if isinstance(one, PricesChanged) and one.job == job.name],
         )
 
     @property
@@ -270,7 +273,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     ax = axes[0]
     job = story.job
     unit, scale = time_unit(story.now - story.start)
-    currency = job.spec.price_book.currency
+    currency = job.price_book.currency
     at = np.array(
         [(entry.at - story.start) / scale for entry in story.purse] + [(story.now - story.start) / scale]
     )
@@ -280,6 +283,9 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
         at, spent, spent + reserved, step="post", color=ORANGE, alpha=0.35, linewidth=0, label="reserved"
     )
     ax.step(at, spent, where="post", color=BLUE, linewidth=1.8, label="spent")
+    for number, changed in enumerate(story.repriced):
+        label = None if number else "price changed"
+        ax.axvline((changed - story.start) / scale, color=PURPLE, linestyle=":", linewidth=1.2, label=label)
     budget = None if job.ledger.budget is None else job.ledger.budget / 1e9
     top = float((spent + reserved).max())
     # A budget far above all that was spent or reserved would press everything else against the axis.

@@ -131,7 +131,8 @@ class Client(_Operations):
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that it runs jobs on."""
         return tuple(
-            Node(node.name, Resources(node.cpu, node.memory, node.gpu)) for node in self.cluster().nodes
+            Node(node.name, Resources(node.cpu, node.memory, node.gpu), node.price)
+            for node in self.cluster().nodes
         )
 
     def stream(self, job: str = "", *, after: str = "", log: str = "") -> Iterator[Change]:

@@ -41,6 +41,7 @@ def _node(node: Node, jobs: Mapping[str, Job]) -> schemas.NodeRow:
         memory_used=round(used.memory, 6),
         gpu_used=used.gpu,
         held_by=held_by,
+        price=node.price,
     )
 
 

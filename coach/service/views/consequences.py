@@ -42,7 +42,7 @@ def consequences(job: Job, of: Of, now: float) -> schemas.Consequences:
         lost=to_amount(so_far if lost is not None else 0),
         comes_back=to_amount(back),
         stays_spent=to_amount(spent),
-        currency=job.spec.price_book.currency,
+        currency=job.price_book.currency,
     )
 
 
@@ -67,14 +67,14 @@ def _unbilled(job: Job, now: float) -> Money:
     """The price of what it holds since it was billed last."""
     until = min(now, job.lease_until) if job.lease_until else now
     seconds = max(0.0, until - job.billed_until) if job.billed_until else 0.0
-    return job.spec.price_book.cost(job.billed_resources, seconds)
+    return job.cost_until(job.billed_until + seconds)
 
 
 def _words(  # noqa: PLR0917
     job: Job, of: Of, lost: int | None, so_far: Money, back: Money, spent: Money
 ) -> str:
     def money(amount: Money) -> str:
-        return formatting.money(amount, job.spec.price_book.currency)
+        return formatting.money(amount, job.price_book.currency)
 
     start = formatting.resumes_from(job)
     kept = (

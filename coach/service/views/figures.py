@@ -41,7 +41,7 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
             for one in money(records, job.name)
         ],
         budget=None if budget is None else to_amount(budget),
-        currency=job.spec.price_book.currency,
+        currency=job.price_book.currency,
         speed=[
             schemas.Speed(
                 workers=row.workers,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from coach.core.cluster import Allocation
+from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.program_axis import ProgramAxis
 
 Report = tuple[float | None, float]
@@ -56,3 +58,14 @@ def test_an_epoch_that_a_restart_repeats_does_not_count_again(
 
 def test_where_epochs_were_no_axis_before_a_restart_each_report_counts_as_one() -> None:
     assert counted([(7, 0.9), (7, 0.8), (8, 0.7)], after=None, begun=True) == [1, 1, 1]
+
+
+def test_epochs_before_the_first_report_may_be_of_an_older_run_and_do_not_count_as_speed() -> None:
+    first = EpochReport(57, 1, 0.5, None, "", 10.0, 0.0, warm_up_samples=57, warm_up_seconds=10.0)
+    second = EpochReport(1, 1, 0.4, None, "", 5.0, 0.0)
+    reports = [
+        Epoch(number, EpochKind.FULL, Allocation(1, 0), 1, "", 0.0, 10.0, 56.0 + number, "own.g1", report)
+        for number, report in enumerate((first, second), 1)
+    ]
+    assert [epoch.epochs_per_second for epoch in reports] == [0.1, 0.2]
+    assert [epoch.fraction for epoch in reports] == [57, 1], "the curve's axis is the program's own"

@@ -7,13 +7,24 @@ and to what really exists (`check`), to its journal (`shadow`) and to the clock.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, Node, Placement, Pod, PodId, Resources, Role
+from coach.core.cluster import (
+    NOTHING,
+    Allocation,
+    Instance,
+    Node,
+    Placement,
+    Pod,
+    PodId,
+    Resources,
+    Role,
+    by_node,
+)
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -23,7 +34,7 @@ from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, Retry
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS, HOPELESS_FITS, worth_going_on
-from coach.core.money import to_amount, to_money
+from coach.core.money import PriceBook, to_amount, to_money
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode, encode
 from coach.handler.state.journal import fold
@@ -114,11 +125,15 @@ class World(PodByPodDriver):
         #: What each job's pods and calls really cost so far, in currency units; and the part that lies after its lease.
         self.cost, self.unleased, self.longest_unleased = Counter[str](), Counter[str](), Counter[str]()
         self.calls: Counter[str] = Counter()
+        self.called: Counter[str] = Counter()  #: what these cost
         self.leases: dict[str, float] = {}
         #: By account: what was spent and reserved when its amount was set lower than that, as far as it is left.
         self.lowered: dict[str, int] = {}
         self.shadow = Reducer(policy, Placement.DEFAULT if default else Placement.GANG) if shadow else None
-        self._billed_from: dict[PodId, float] = {}
+        #: By job: the pods of its last order that are there, since when they cost what they do, and their prices.
+        self._billed: defaultdict[str, dict[PodId, Pod]] = defaultdict(dict)
+        self._billed_since: dict[str, float] = {}
+        self.books: dict[str, PriceBook] = {}
         self._at_once = 0
         self._numbers: Counter[str] = Counter()
         super().__init__(cluster, policy, journal=self._write_down, begin=1_000_000.0, default=default)
@@ -163,6 +178,18 @@ class World(PodByPodDriver):
 
     def resume(self, name: str = "job", added: int = 0) -> list[act.Action]:
         return self.send(ev.ResumeRequested(self.now, name, added))
+
+    def reprice(self, name: str, prices: dict[str, Any]) -> list[act.Action]:
+        return self.send(ev.PricesChanged(self.now, name, prices, "tested"))
+
+    def reprice_nodes(self, factor: float) -> list[act.Action]:
+        """The nodes cost so many times as much from now on, where they have prices."""
+        all_nodes = tuple(
+            replace(node, price=node.price and replace(node.price, hour=node.price.hour * factor))
+            for node in self.reducer.nodes.all
+        )
+        gone = tuple(sorted(self.reducer.nodes.unavailable))
+        return self.send(ev.NodesChanged(self.now, gone, nodes=all_nodes))
 
     def lose(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> None:
         """A pod dies, if it is there."""
@@ -269,6 +296,8 @@ class World(PodByPodDriver):
             self._check_end(action)
         super()._carry_out(action)
         if isinstance(action, act.ExtendEpoch):
+            self._bill(action.job)
+            self.books[action.job] = self._prices_now(action.job)
             self.leases[action.job] = self.job(action.job).lease_until
 
     def _ended(self, job: Job) -> None:
@@ -305,22 +334,34 @@ class World(PodByPodDriver):
         super()._release(action)
 
     def _remove(self, pod: PodId) -> None:
-        real = self.pods.get(pod)
-        if real is not None:
-            self._bill(real.pod)
-            self._billed_from.pop(pod, None)
+        if pod in self.pods:
+            self._bill(pod.job)
+            self._billed[pod.job].pop(pod, None)
         super()._remove(pod)
 
-    def _bill(self, pod: Pod) -> None:
-        """What a pod cost since its job's last order."""
-        began = self._billed_from.get(pod.id)
-        if began is not None:
-            name = pod.id.job
-            rate = self.job(name).spec.price_book.rate(pod.requests)
-            self.cost[name] += rate * (self.now - began)
-            beyond = max(0.0, self.now - max(began, self.leases[name]))
-            self.unleased[name] += rate * beyond
-            self.longest_unleased[name] = max(self.longest_unleased[name], beyond)
+    def _bill(self, name: str) -> None:
+        """What a job's pods cost since the last time, by the prices of their order; of hours only what was used."""
+        began, pods = self._billed_since.get(name, self.now), self._billed[name]
+        self._billed_since[name] = self.now
+        if not pods:
+            return
+        held, placed = sum((pod.requests for pod in pods.values()), NOTHING), by_node(pods.values())
+        rate = self.books[name].rate(held, placed)
+        self.cost[name] += rate * (self.now - began)
+        beyond = max(0.0, self.now - max(began, self.leases[name]))
+        self.unleased[name] += rate * beyond
+        since_lease = max(0.0, self.now - self.leases[name])
+        self.longest_unleased[name] = max(self.longest_unleased[name], since_lease if beyond else 0.0)
+
+    def _prices_now(self, name: str) -> PriceBook:
+        """The job's book as it is; of nodes, as the cluster has them. One without a price is let pass as free."""
+        book = self.job(name).spec.price_book
+        known = {node.name: node.price for node in self.reducer.nodes.all if node.price is not None}
+        if self.job(name).spec.prices == "nodes" and known:
+            free = Instance(0.0, 1.0, 1.0)
+            nodes = {pod.node: known.get(pod.node, free) for pod in self._billed[name].values()}
+            book = PriceBook("nodes", "USD", 0.0, 0.0, 0.0, instance=free, nodes=tuple(nodes.items()))
+        return book
 
     def _run_epoch(self, order: act.RunEpoch) -> None:
         assert order.job not in self.running, "two epochs of a job at once"
@@ -330,8 +371,9 @@ class World(PodByPodDriver):
         pods = self.pods
         for pod in order.pods:
             assert pods[pod].ready and not pods[pod].leaving
-            self._bill(pods[pod].pod)
-            self._billed_from[pod] = self.now
+        self._bill(order.job)
+        self._billed[order.job] = {pod: pods[pod].pod for pod in order.pods}
+        self.books[order.job] = self._prices_now(order.job)
         self.leases[order.job] = self.job(order.job).lease_until
         super()._run_epoch(order)
 
@@ -362,6 +404,7 @@ class World(PodByPodDriver):
         """A start and a stop for each pod, and as many polls as the reservation has."""
         calls = int(len(order.pods) * (min(CALLS_TO_START, 3) + CALLS_PER_SECOND * (self.now - order.at)))
         self.calls[order.job] += calls
+        self.called[order.job] += calls * self.books[order.job].invocation
         return calls
 
     # -- what must hold -------------------------------------------------------------------------------------
@@ -404,6 +447,9 @@ class World(PodByPodDriver):
         job = self.job(end.job)
         match end.reason:
             case Reason.BUDGET_SPENT:
+                if "on the nodes that it has" in end.message:  # planned is without knowing which
+                    assert job.spec.prices == "nodes" and job.pods
+                    return
                 assert not affordable(job, job.minimum), "the smallest allocation's next epoch is covered"
                 assert "USD left" in end.message or "left it" in end.message or "account" in end.message
             case Reason.TARGET_REACHED:
@@ -458,9 +504,7 @@ class World(PodByPodDriver):
 
     def _check_bill(self, job: Job) -> None:
         """What was paid is what was held, from a gang's first epoch to its release, and each call."""
-        book = job.spec.price_book
-        calls = book.invocation * self.calls[job.name]
-        least = self.cost[job.name] - self.unleased[job.name] + calls
+        least = self.cost[job.name] - self.unleased[job.name] + self.called[job.name]
         paid = to_amount(job.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
         dynamics = self.dynamics[job.name]

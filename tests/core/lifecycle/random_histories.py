@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from coach.core.cluster import Node, PodId, Resources
+from coach.core.cluster import Instance, Node, PodId, Resources
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -106,6 +106,7 @@ def draw(dice: Draws) -> Scenario:
         )
         scenario.faults.append(Fault(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
     _accounts(dice, scenario)
+    _machines(dice, scenario)
     return scenario
 
 
@@ -155,6 +156,40 @@ def _accounts(dice: Draws, scenario: Scenario) -> None:
             file["spec"]["budget"] = {**own, "account": account}
     for _ in range(dice.pick(0, 0, 1)):
         scenario.faults.append(Fault(dice.whole(1, LATEST), "account", "", dice.whole(0, 50)))
+
+
+def machine(hour: float, kind: str = "parts", cpu: float = 4.0) -> dict[str, Any]:
+    """Prices of machines: `parts` of them, `whole` ones, or whole ones by the `hour`."""
+    size = {"cpu": f"{round(cpu * 1000)}m", "memory": "8Gi"}
+    whole = {"whole": kind != "parts", "byHour": kind == "hour"}
+    second = {"vcpuSecond": 0.0, "gibSecond": 0.0, "invocation": 0.0}
+    return {"name": kind, "currency": "USD", **second, "instance": {"hour": hour, **size, **whole}}
+
+
+def _machines(dice: Draws, scenario: Scenario) -> None:
+    """A third of the histories have jobs billed by machines or nodes, and prices that change on the way."""
+    if dice.pick(True, True, False):
+        return
+    if dice.pick(True, False):
+        for at, node in enumerate(scenario.cluster):
+            kind, has = dice.pick("parts", "whole", "hour"), node.capacity
+            cost = Instance(
+                scaled(dice, 1e-3, 30.0), has.cpu, has.memory, whole=kind != "parts", by_hour=kind == "hour"
+            )
+            known = replace(node, price=dice.pick(cost, cost, None))
+            scenario.cluster = (*scenario.cluster[:at], known, *scenario.cluster[at + 1 :])
+    for file in scenario.files:
+        kind = dice.pick("parts", "whole", "hour", "nodes", None)
+        fields, hour = file["spec"], scaled(dice, 1e-3, 30.0)
+        if kind:
+            fields["prices"] = "nodes" if kind == "nodes" else machine(hour, kind)
+            if "amount" in fields["budget"]:
+                amount = hour * scaled(dice, 0.001, 100.0)
+                fields["budget"] = {**fields["budget"], "amount": max(1e-6, amount)}
+    for _ in range(dice.pick(1, 0, 2, 4)):
+        fault = dice.pick("reprice", "nodes cost")
+        name = dice.pick(*scenario.dynamics)
+        scenario.faults.append(Fault(dice.whole(1, LATEST), fault, name, dice.whole(0, 50)))
 
 
 def _truth(dice: Draws) -> FaultyDynamics:
@@ -302,6 +337,9 @@ def _strike(world: World, fault: Fault) -> None:
         name, account = next(iter(world.reducer.accounts.known.items()))
         world.set_account(name, to_amount(account.amount) * fault.number / 25, account.period.kind)
         return
+    if fault.kind == "nodes cost":
+        world.reprice_nodes(fault.number / 10)
+        return
     job = world.reducer.jobs.get(fault.job)
     if job is None:
         world.send(ev.CancelRequested(world.now, fault.job))
@@ -327,6 +365,9 @@ def _strike(world: World, fault: Fault) -> None:
             ]
             if past:
                 world.send(past[-1 - fault.number % len(past)])
+        case "reprice" if job.spec.prices != "nodes":
+            kind = ("parts", "whole", "hour")[fault.number % 3]
+            world.reprice(job.name, machine(fault.number / 5, kind, cpu=8.0))
         case "cancel":
             world.cancel(job.name)
         case "interrupt" | "stop":

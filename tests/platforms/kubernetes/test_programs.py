@@ -6,6 +6,7 @@ The test binds pods, reports their status and answers with their logs, as a kube
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -23,12 +25,14 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder, GangSize, PodError
+from coach.platforms.kubernetes import manifests, pod_logs, program_pods
 from coach.platforms.kubernetes import platform as module
-from coach.platforms.kubernetes import pod_logs
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.pod_logs import nanoseconds
+from coach.platforms.kubernetes.program_status import AUDIENCE, Statuses
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Api
+from coach.platforms.program_metrics import status as program_metrics_status
 from tests.docs.pages import ROOT
 from tests.packaging.api_server import ApiServer, api_server, served
 from tests.platforms.kubernetes.test_platform import GANGS, PODS, Heard, Kubelets
@@ -37,6 +41,8 @@ from tests.platforms.orders import whole_epoch
 pytestmark = pytest.mark.processes
 
 LEASES = "/apis/batch/v1/namespaces/default/jobs"
+MAPS = "/api/v1/namespaces/default/configmaps"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 SERVICES = "/api/v1/namespaces/default/services"
 FIRST, SECOND = PodId("job", Role.WORKER, 0), PodId("job", Role.WORKER, 1)
 CONTROLLERS = "job-controller,ttl-after-finished-controller,garbage-collector-controller"
@@ -47,6 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with api_server(tmp_path_factory.mktemp("api-server"), CONTROLLERS) as started:
         served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
         started.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
+        started.admin.create(ACCOUNTS, {"metadata": {"name": "programs"}})
         yield started
 
 
@@ -191,7 +198,7 @@ def opened(
     monkeypatch.setattr(pod_logs, "RETRY_SECONDS", 0.05)
 
     async def open_(
-        node: Node1 | None = None, wanted: Collection[PodId] = (), volume: str = ""
+        node: Node1 | None = None, wanted: Collection[PodId] = (), volume: str = "", account: str = ""
     ) -> tuple[KubernetesPlatform, Node1, Handler]:
         node = node or Node1(server)
         await node.node("n1")
@@ -201,7 +208,7 @@ def opened(
             return served_by.text(api, path, **query)
 
         monkeypatch.setattr(Api, "text", text)
-        settings = Settings("coach-functions:9", handler="h", volume_claim=volume)
+        settings = Settings("coach-functions:9", handler="h", volume_claim=volume, service_account=account)
         platform, heard = (
             KubernetesPlatform(Api.connect, settings, lambda _: tmp_path, time.time),
             Handler(wanted),
@@ -222,11 +229,15 @@ def runs(body: Callable[[], Awaitable[None]], server: ApiServer) -> None:
 
 
 async def deploy(
-    platform: KubernetesPlatform, node: Node1, job: TrainingJob, *workers: PodId
+    platform: KubernetesPlatform,
+    node: Node1,
+    job: TrainingJob,
+    *workers: PodId,
+    size: GangSize | None = None,
 ) -> dict[PodId, str]:
     """Have these workers run; their identities."""
     count = Allocation(len(workers), 0)
-    await platform.gang(GangSize("job", count, count, 0), job)
+    await platform.gang(size or GangSize("job", count, count, 0), job)
     pods = [Pod(worker, "", job.spec.resources.of(Role.WORKER)) for worker in workers]
     starting = [asyncio.create_task(platform.deploy(pod, job)) for pod in pods]
     for worker in workers:
@@ -298,6 +309,40 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
     runs(body, server)
 
 
+def test_files_that_were_sent_along_are_in_the_folder_that_the_command_runs_in(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        data = {"train.py": "print()", "nets-.-res.py": ""}
+        server.admin.create(MAPS, {"metadata": {"name": "job-code"}, "data": data})
+        try:
+            await deploy(platform, node, training_job({"code": "job-code"}), FIRST)
+            made = (await node.there(FIRST.name))["spec"]
+            (container,) = made["containers"]
+            assert container["workingDir"] == "/workspace"
+            seen = {one["mountPath"]: (one["name"], one.get("subPath")) for one in container["volumeMounts"]}
+            assert seen == {
+                "/dev/shm": ("shm", None),
+                "/workspace": ("workspace", None),
+                "/workspace/train.py": ("code", "train.py"),
+                "/workspace/nets/res.py": ("code", "nets-.-res.py"),
+            }
+            await finish(platform, FIRST)
+            one = Allocation(1, 0)
+            platform, _, _ = await opened(node)
+            with pytest.raises(
+                PodError, match="no ConfigMap other; coach --context NAME submit FILE makes it"
+            ):
+                await platform.gang(GangSize("job", one, one, 0), training_job({"code": "other"}))
+            await platform.forget("job")
+            await platform.close()
+        finally:
+            await node._ask("DELETE", f"{MAPS}/job-code")
+
+    runs(body, server)
+
+
 def test_workers_know_each_other_as_torchrun_would_have_it(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened()
@@ -315,6 +360,85 @@ def test_workers_know_each_other_as_torchrun_would_have_it(opened: Any, server: 
         labels = (await node.there(FIRST.name))["metadata"]["labels"]
         assert service["selector"].items() <= labels.items()
         await finish(platform, FIRST, SECOND)
+
+    runs(body, server)
+
+
+def test_other_workers_are_other_pods_and_what_the_change_took_is_measured(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume")
+        job = training_job({"resumes": True}, workers={"min": 1, "max": 2})
+        pods = await deploy(platform, node, job, FIRST)
+        said = (await node.there(FIRST.name))["spec"]["containers"][0]["env"]
+        assert {"name": "WORLD_SIZE", "value": "1"} in said, "the same program runs alone and in a group"
+        node.prints(FIRST, "loss 0.9")
+        assert (await epoch(platform, order_of(job, pods))).stop_seconds == 0
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        assert await node.obey(FIRST) == 2
+        await releasing
+        await asyncio.sleep(2)
+        size = GangSize("job", Allocation(1, 0), Allocation(2, 0), 0)
+        pods = await deploy(platform, node, job, FIRST, SECOND, size=size)
+        gang = (await node.there("job", GANGS))["spec"]
+        assert gang["roles"][-1] == {"name": "worker", "required": 2, "desired": 2}, "all of them or none"
+        assert gang["gracePeriodSeconds"] == 2
+        node.prints(FIRST, "loss 0.8")
+        order = order_of(job, pods, 2)
+        report = await epoch(platform, replace(order, action=replace(order.action, group="job.g2")))
+        assert report.warm_up_samples and 0.9 < report.stop_seconds < 60
+        node.prints(FIRST, "loss 0.7", later=1)
+        order = order_of(job, pods, 3)
+        report = await epoch(platform, replace(order, action=replace(order.action, group="job.g2")))
+        assert (report.warm_up_samples, report.stop_seconds) == (0, 0)
+        releasing = asyncio.create_task(platform.release([FIRST, SECOND]))
+        await asyncio.gather(node.obey(FIRST), node.obey(SECOND))
+        await releasing
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_a_program_whose_room_the_scheduler_needs_has_its_grace_period_for_a_checkpoint(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, heard = await opened(volume="coach-volume")
+        job = training_job({"resumes": True}, gracePeriod="9s")
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(0.1)
+        draining = {"by": "default/trial", "since": _now(), "until": _now()}
+        await node._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
+        assert await node.obey(FIRST) == 9
+        with pytest.raises(EpochError, match="preempted by default/trial") as failed:
+            await waiting
+        assert failed.value.reason is Reason.DISRUPTED
+        assert [pod for pod, _, _ in heard.lost] == [FIRST], "another pod is made for it"
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_the_peers_of_a_pod_that_is_taken_away_have_the_whole_grace_period(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume")
+        job = training_job({"resumes": True}, workers={"min": 2}, gracePeriod="9s")
+        pods = await deploy(platform, node, job, FIRST, SECOND)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(0.1)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        await node.status(SECOND.name, conditions=[{"type": "Ready", "status": "True"}, target])
+        await node._ask("DELETE", f"{PODS}/{SECOND.name}")
+        await node.obey(SECOND)
+        assert await node.obey(FIRST) == 9
+        with pytest.raises(EpochError) as failed:
+            await waiting
+        assert failed.value.reason is Reason.DISRUPTED
+        await finish(platform)
 
     runs(body, server)
 
@@ -487,6 +611,85 @@ def test_a_program_that_reports_nothing_for_its_stall_timeout_is_ended_and_its_p
     runs(body, server)
 
 
+def sends(port: int, token: str, what: Any) -> int:
+    """What a program's POST is answered with."""
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.post(f"http://127.0.0.1:{port}/status", json=what, headers=headers, timeout=20).status_code
+
+
+def test_a_program_reports_with_its_pods_own_token_for_itself_alone(
+    opened: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_metrics_status, "BURST", 3)
+    monkeypatch.setattr(program_metrics_status, "PER_SECOND", 0.0)
+
+    async def token(pod: PodId, uid: str, audience: str = AUDIENCE) -> str:
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod.name, "uid": uid}
+        asked = {"spec": {"audiences": [audience], "expirationSeconds": 600, "boundObjectRef": bound}}
+        found = await asyncio.to_thread(server.admin.create, f"{ACCOUNTS}/programs/token", asked)
+        return str(found["status"]["token"])
+
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume", account="programs")
+        job = training_job({"resumes": True}, workers={"min": 2})
+        pods = await deploy(platform, node, job, FIRST, SECOND)
+        statuses = Statuses(platform._api, platform._programs.sender, port=0)
+        try:
+            waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+            await asyncio.sleep(0.1)
+
+            async def send(shown: str, what: Any) -> int:
+                return await asyncio.to_thread(sends, statuses.port, shown, what)
+
+            status = {"trainerStatus": {"metrics": [{"name": "loss", "value": "0.5"}]}}
+            assert await send("nobody's", status) == 401
+            assert await send(await token(FIRST, pods[FIRST], "another.dev"), status) == 401
+            first, second = await token(FIRST, pods[FIRST]), await token(SECOND, pods[SECOND])
+            assert await send(second, {"values": {"loss": 0.7}}) == 200
+            assert await send(first, {"values": {"loss": "x" * (64 << 10)}}) == 413
+            assert await send(first, status) == 200
+            assert (await waiting).loss == 0.5, "the first worker's counts"
+            answers = [await send(first, status) for _ in range(6)]
+            assert answers == [200, 200, 429, 429, 429, 429], "as many as it may send at once"
+            releasing = asyncio.create_task(platform.release([FIRST, SECOND]))
+            await asyncio.gather(node.obey(FIRST), node.obey(SECOND))
+            await releasing
+            assert await send(first, status) == 401, "it has ended"
+        finally:
+            await asyncio.to_thread(statuses.close)
+        await finish(platform)
+
+    runs(body, server)
+
+
+def test_metrics_of_files_on_coachs_volume_are_read(
+    opened: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened(volume="coach-volume", account="programs")
+        own = tmp_path / "checkpoints/job"
+        own.mkdir(parents=True)
+        (own / "metrics.csv").write_text("epoch,loss\n1,0.1\n")
+        os.utime(own / "metrics.csv", (1, 1))
+        platform._programs._settings = replace(platform._settings, status_url="http://h/status")
+        platform._settings = platform._programs._settings
+        job = training_job({"metrics": {"loss": f"csv:{own}/metrics.csv"}, "resumes": True})
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(1)
+        with (own / "metrics.csv").open("a") as file:
+            file.write("2,0.9\n")
+        assert (await waiting).loss == 0.9, "what an earlier run wrote does not count"
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        await node.obey(FIRST)
+        await releasing
+        await finish(platform)
+
+    for where in (manifests, program_pods):
+        monkeypatch.setattr(where, "VOLUME", str(tmp_path))
+    runs(body, server)
+
+
 def test_an_extended_program_goes_on(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened()
@@ -597,17 +800,12 @@ def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServ
         ),
         ({"program": {"command": ["x"], "resumes": True}}, "", "name a claim in program.volumes"),
         (
-            {"program": {"command": ["x"], "resumes": True}, "workers": {"min": 1, "max": 2}},
-            "coach-volume",
-            "on a cluster the number of a program's workers is fixed",
-        ),
-        (
             {"program": {"command": ["x"], "metrics": {"loss": "csv:metrics.csv"}}},
             "",
-            "program.metrics.loss: csv is on one machine only",
+            "only a handler in the cluster, with Coach's volume, reads files",
         ),
     ],
-    ids=["no image", "Coach's volume", "no volume", "workers that change", "a file in the pod"],
+    ids=["no image", "Coach's volume", "no volume", "a file in the pod"],
 )
 def test_what_cannot_run_on_this_cluster_is_refused_with_the_reason(
     opened: Any, server: ApiServer, changes: dict[str, Any], volume: str, words: str

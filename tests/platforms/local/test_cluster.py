@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from coach.core.cluster import Instance
 from coach.core.errors import UserError
+from coach.jobfiles.prices import instance_of
 from coach.platforms.local import cluster
 
 
@@ -30,3 +32,18 @@ def test_a_cluster_file_says_the_gpus_of_its_nodes(tmp_path: Path) -> None:
     file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, gpu: many}\n")
     with pytest.raises(UserError, match=r"nodes.0.gpu: .*value seen: 'many'"):
         cluster.parse_nodes(str(file))
+
+
+def test_a_cluster_file_names_the_offers_that_its_nodes_are(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    line = "- {{name: {}, cpu: 2, memory: 4Gi, offer: '{}'}}\n"
+    file.write_text(
+        f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-8gb')}- {{name: b, cpu: 2, memory: 4Gi}}\n"
+    )
+    priced, unpriced = cluster.parse_nodes(str(file), instance_of)
+    assert priced.price == Instance(0.0496, 2.0, 8.0) and unpriced.price is None
+    file.write_text(f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-9gb')}")
+    with pytest.raises(
+        UserError, match=r"node a: offer: no such offer 'nebius/cpu-e2_2vcpu-9gb': did you mean"
+    ):
+        cluster.parse_nodes(str(file), instance_of)

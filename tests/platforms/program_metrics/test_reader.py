@@ -36,6 +36,7 @@ def reader(metric: str = "eval_loss", samples: int | None = None, **metrics: str
             0.5,
         ),
         ('{"eval/loss": 0.31}', {"eval_loss": 0.31}, None),
+        ("epoch 3: {'eval_loss': 0.31, 'f1': 0.9}", {"eval_loss": 0.31, "f1": 0.9}, 3),
     ],
 )
 def test_what_programs_print_is_found(line: str, values: dict[str, float], epoch: float | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coach.platforms.program_metrics import status
-from coach.platforms.program_metrics.status import Flags, Offer, StatusServer
+from coach.platforms.program_metrics.status import Flags, Offer, Sender, StatusServer, only
 
 
 class Program:
@@ -26,9 +26,8 @@ class Program:
         self.env = offer.env({"no_proxy": "example.com"})
         self.flags = Flags()
         self.taken: list[tuple[str, Mapping[str, Any]]] = []
-        self.server = StatusServer(
-            offer.listening, offer.token, self.flags, lambda kind, record: self.taken.append((kind, record))
-        )
+        self.sender = Sender(self.flags, lambda kind, record: self.taken.append((kind, record)))
+        self.server = StatusServer(offer.listening, only(offer.token, self.sender))
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -133,7 +132,7 @@ def test_a_program_that_asks_is_answered(program: Program, monkeypatch: pytest.M
     assert program.flags.asks
     program.flags.set_stop()
     assert program.send({"asks": True}) == (200, {"stop": True, "checkpoint": False})
-    monkeypatch.setattr(program.server, "_checkpoint", 0.0)
+    monkeypatch.setattr(program.sender, "_checkpoint", 0.0)
     assert [program.send({"asks": True})[1]["checkpoint"] for _ in range(2)] == [True, False], (
         "after its time"
     )
