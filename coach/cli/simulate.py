@@ -17,9 +17,13 @@ import typer
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from coach.core.cluster import Node
+    from coach.core.jobs.accounts import AccountSet
+    from coach.core.spec.job import TrainingJob
     from coach.simulation.metrics import Result
     from coach.studies.simulation_inputs import SimulatedJobs
     from coach.studies.study import Fidelity, Question
