@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coach.core.cluster import Node
-    from coach.core.jobs.accounts import AccountSet
+    from coach.core.jobs.events import AccountSet
     from coach.core.spec.job import TrainingJob
     from coach.simulation.metrics import Result
     from coach.studies.simulation_inputs import SimulatedJobs
