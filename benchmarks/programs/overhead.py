@@ -1,11 +1,14 @@
 """Time to the end of a program with Coach and without it, in turns; and what changes and kills cost it.
 
     python -m benchmarks.programs.overhead 4        # 4 pairs of runs of each program, then the losses
+    python -m benchmarks.programs.overhead 4 --python PATH --interruptions 0     # scripts of other libraries, too
 
-The programs are `benchmarks/programs/script.py` alone and as two processes with DistributedDataParallel. A run's
-seconds are from the start of its process (with Coach: of the one that Coach starts) to its last line, and it says its
-own CPU seconds, which a busy machine changes less. What an interruption costs is from SIGTERM or SIGKILL to the next
-report, less the median interval between two reports with the same workers.
+The programs are `benchmarks/programs/script.py` alone and as two processes with DistributedDataParallel, and, with a
+Python that has the libraries, the examples for transformers' Trainer and Lightning. A run's seconds are from the start
+of its first process to its end, and it says its own CPU seconds, which a busy machine changes less. Without Coach two
+processes are started by torchrun, whose own process has the group's store: two processes that are started at once
+without it race for the store, and the second one waits a whole second before it tries again. What an interruption
+costs is from SIGTERM or SIGKILL to the next report, less the median interval between two reports with the same workers.
 """
 
 from __future__ import annotations
@@ -13,18 +16,19 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS, write_csv, write_table
+from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from coach.core.jobs.job import Job
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
@@ -40,86 +44,110 @@ TIMED, INTERRUPTED = 8, 8
 PATIENCE = 900
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A program that is timed: as its own Python runs `script`, with this many processes."""
+
+    name: str
+    script: Path
+    workers: int = 1
+    needs: str = "torch"
+
+
+PROGRAMS = (
+    Timed("a plain loop", SCRIPT),
+    Timed("DistributedDataParallel, 2 processes", SCRIPT, 2),
+    Timed("transformers' Trainer", ROOT / "examples/programs/digits_transformers.py", 1, "transformers"),
+    Timed("Lightning", ROOT / "examples/programs/digits_lightning.py", 1, "lightning"),
+)
+#: Runs a script, and says at its end its seconds since BEGAN and its CPU seconds.
+ENDS = """
+import atexit, os, runpy, sys, time
+def ended():
+    used = os.times()
+    took = time.time() - float(os.environ["BEGAN"])
+    if os.environ.get("RANK", "0") == "0":
+        print(f"took {took:.3f} s, {used.user + used.system:.3f} CPU seconds", flush=True)
+atexit.register(ended)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
 def main() -> None:
     """Run all, and write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("pairs", type=int)
     parser.add_argument("--interruptions", type=int, default=3)
+    parser.add_argument("--python", help="one that has transformers and Lightning")
     options = parser.parse_args()
     python = str(pytorch_runtime.torch().python)
     rows: list[dict[str, Any]] = []
     for pair in range(options.pairs):
-        for workers in (1, 2):
+        for program in PROGRAMS:
+            at = python if program.needs == "torch" else options.python
+            if at is None:
+                continue
             # The order changes from pair to pair.
             for coach in (False, True) if pair % 2 == 0 else (True, False):
-                seconds, cpu = (with_coach if coach else without)(python, workers)
+                seconds, cpu = run(program, at, coach)
                 rows.append(
-                    {"pair": pair, "workers": workers, "coach": int(coach), "seconds": seconds, "cpu": cpu}
+                    {
+                        "pair": pair,
+                        "program": program.name,
+                        "coach": int(coach),
+                        "seconds": seconds,
+                        "cpu": cpu,
+                    }
                 )
                 print(rows[-1], file=sys.stderr, flush=True)
         write_csv(RESULT / "overhead.csv", rows)
         _write_overhead(rows)
-    losses = [
-        {"cause": cause, **found} for cause in CAUSES for found in _lost(python, cause, options.interruptions)
-    ]
-    write_csv(RESULT / "interruptions.csv", losses)
-    _write_losses(losses)
+    if options.interruptions:
+        losses = [
+            {"cause": cause, **found}
+            for cause in CAUSES
+            for found in _lost(python, cause, options.interruptions)
+        ]
+        write_csv(RESULT / "interruptions.csv", losses)
+        _write_losses(losses)
 
 
-def _ended(line: str) -> tuple[float, float]:
-    found = re.search(r"took ([0-9.]+) s, ([0-9.]+) CPU seconds", line)
-    assert found, line
-    return float(found[1]), float(found[2])
-
-
-def without(python: str, workers: int) -> tuple[float, float]:
-    """Seconds and CPU seconds of the first process, started as torchrun does."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-        free.close()
-        processes = []
-        for rank in range(workers):
-            env = {**os.environ, "EPOCHS": str(TIMED), "BEGAN": str(time.time()), "OMP_NUM_THREADS": "1"}
-            if workers > 1:
-                env |= {
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(workers),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": port,
-                }
-            processes.append(
-                subprocess.Popen(
-                    [python, "-u", SCRIPT], cwd=folder, env=env, stdout=subprocess.PIPE, text=True
-                )
-            )
-        said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
-    return _ended(said[0])
-
-
-def with_coach(python: str, workers: int) -> tuple[float, float]:
-    """The same under `coach run`, to the program's own end."""
+def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
+    """Seconds and CPU seconds of its first process, to the program's own end; under `coach run` or without."""
     with tempfile.TemporaryDirectory() as folder:
-        # The shell's exec replaces it: the clock starts with the process that Coach starts.
-        program = ["sh", "-c", f'BEGAN=$(date +%s.%N) exec "{python}" "{SCRIPT}"']
-        words = [*("--workers", str(workers), "--budget", "unlimited", "--name", "own", "--no-live")]
+        (Path(folder) / ".data").symlink_to(ROOT / ".data")
+        # The shell's exec replaces it: the clock starts with the process.
+        words = shlex.join(["exec", python, "-u", "-c", ENDS, str(program.script)])
+        command = ["sh", "-c", f"BEGAN=$(date +%s.%N) {words}"]
+        own = {"COACH_HOME": folder, "EPOCHS": str(TIMED), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        if coach:
+            given = ["--workers", str(program.workers), "--budget", "unlimited", "--name", "own", "--no-live"]
+            command = [sys.executable, "-m", "coach.cli.main", "run", *given, "--", *command]
+        elif program.workers > 1:
+            group = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={program.workers}"]
+            command = [python, *group, "--no-python", *command]
         done = subprocess.run(
-            [sys.executable, "-m", "coach.cli.main", "run", *words, "--", *program],
+            command,
             cwd=folder,
-            env={**os.environ, "COACH_HOME": folder, "EPOCHS": str(TIMED), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **own},
             stdout=subprocess.PIPE,
             text=True,
             timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, done.stdout
-        return _ended((Path(folder) / "jobs/own/logs/own-worker-0.log").read_text())
+        said = (Path(folder) / "jobs/own/logs/own-worker-0.log").read_text() if coach else done.stdout
+    found = re.search(r"took ([0-9.]+) s, ([0-9.]+) CPU seconds", said)
+    assert found, said
+    return float(found[1]), float(found[2])
 
 
 def _write_overhead(rows: Sequence[dict[str, Any]]) -> None:
     table = []
-    for workers, name in ((1, "a plain loop"), (2, "DistributedDataParallel, 2 processes")):
-        of = [row for row in rows if row["workers"] == workers]
+    for name in dict.fromkeys(row["program"] for row in rows):
+        of = [row for row in rows if row["program"] == name]
         line: dict[str, Any] = {"program": name, "pairs": len(of) // 2}
         for key in ("seconds", "cpu"):
             plain, ours = ([row[key] for row in of if row["coach"] == coach] for coach in (0, 1))

@@ -1,10 +1,9 @@
 """A training loop as people write it: alone, or one of several processes with DistributedDataParallel.
 
-It goes on from its newest checkpoint, and prints at its end the seconds since its process started, and its CPU seconds.
+It goes on from its newest checkpoint.
 """
 
 import os
-import time
 from pathlib import Path
 
 import torch
@@ -53,10 +52,6 @@ def main():
             torch.save((epoch + 1, net.state_dict(), optimizer.state_dict()), checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").replace(checkpoint)
             print(f"epoch {epoch}: loss: {total / len(steps):.4f}", flush=True)
-    if rank == 0:
-        since = time.time() - float(os.environ.get("BEGAN", "0")) if "BEGAN" in os.environ else 0.0
-        used = os.times()
-        print(f"took {since:.3f} s, {used.user + used.system:.3f} CPU seconds", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coach.core.spec.job import SERVED_OPTIMIZERS
 from coach.core.spec.program import GOAL_WORDS
 from coach.core.spec.types import SCHEMES, URI_PATTERN
 
@@ -38,6 +39,9 @@ def _within_limits(role: str, least: str, most: str) -> Rule:
 
 
 _PYTORCH = "(has(self.framework) && self.framework == 'pytorch')"
+
+
+_PS_LITE = "self.parameterServer == 'ps-lite'"
 
 
 def _of_models(rule: Rule) -> Rule:
@@ -189,6 +193,28 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
                 "self.mode != 'async' || !has(self.clip)",
                 "not in asynchronous mode - leave `clip` out: servers apply each worker's gradients by themselves",
                 ".clip",
+            )
+        ),
+        _with_servers(
+            _rule(
+                f"self.mode != 'async' || {_PS_LITE}",
+                "elastic servers are synchronous - sync; or parameterServer: ps-lite",
+                ".mode",
+            )
+        ),
+        _with_servers(
+            _rule(
+                f"{_PS_LITE} || !has(self.optimizer) "
+                f"|| self.optimizer.name.lowerAscii() in {list(SERVED_OPTIMIZERS)}",
+                f"does not run on elastic servers - {', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite",
+                ".optimizer.name",
+            )
+        ),
+        _without_servers(
+            _rule(
+                _PS_LITE,
+                "only MXNet jobs have parameter servers - leave `parameterServer` out",
+                ".parameterServer",
             )
         ),
         _without_servers(_rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),

@@ -106,6 +106,8 @@ def test_a_program_that_asks_leaves_with_a_checkpoint(home: Path, tmp_path: Path
         ("lightning", "val_loss=0.35", "csv:logs"),
         ("keras", "val_loss=0.4", ""),
         ("keras", "val_loss=0.4", "csv:training.csv"),
+        ("accelerate", "val_loss=0.4", "--workers=2"),
+        ("jax", "val_loss=0.4", "--workers=2"),
     ],
 )
 def test_unchanged_scripts_of_other_libraries_are_stopped_at_their_targets(
@@ -118,7 +120,7 @@ def test_unchanged_scripts_of_other_libraries_are_stopped_at_their_targets(
     if found.returncode:
         pytest.skip(f"{python} has no {package}")
     script = str(ROOT / f"examples/programs/digits_{package}.py")
-    given = ["--metric", metric] if metric else []
+    given = [metric] if metric.startswith("--") else ["--metric", metric] if metric else []
     done = run_in(tmp_path, "--target", target, *given, "--", str(python), script, KERAS_BACKEND="torch")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Succeeded: {target.partition('=')[0]} 0." in done.stdout

@@ -58,7 +58,14 @@ def convolutions(channels=1, size=28, classes=10, width=8):
     """A small network for pictures."""
     return nn.Sequential(
         *(nn.Conv2d(channels, width, 3), nn.ReLU(), nn.Conv2d(width, 2 * width, 3, stride=2), nn.ReLU()),
-        *(nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.25), nn.LazyLinear(64), nn.ReLU(), nn.Linear(64, classes)),
+        *(
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.25),
+            nn.LazyLinear(64),
+            nn.ReLU(),
+            nn.Linear(64, classes),
+        ),
     )
 
 

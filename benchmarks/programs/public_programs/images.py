@@ -59,7 +59,9 @@ def imagenet(epochs=90, batch_size=256, lr=0.1, print_freq=10, resume="checkpoin
     for epoch in range(begin, epochs):
         net.train()
         steps = len(data) // WORLD // (batch_size // WORLD)
-        for step, (images, wanted) in enumerate(batches(data, labels, batch_size // WORLD, epoch, RANK, WORLD)):
+        for step, (images, wanted) in enumerate(
+            batches(data, labels, batch_size // WORLD, epoch, RANK, WORLD)
+        ):
             scores = model(images)
             loss = F.cross_entropy(scores, wanted)
             optimizer.zero_grad()
@@ -67,11 +69,15 @@ def imagenet(epochs=90, batch_size=256, lr=0.1, print_freq=10, resume="checkpoin
             optimizer.step()
             if step % print_freq == 0:
                 top = 100 * (scores.argmax(1) == wanted).float().mean()
-                print(f"Epoch: [{epoch}][{step:2d}/{steps}]\tLoss {loss:.4e} ({loss:.4e})\tAcc@1 {top:6.2f} ({top:6.2f})")
+                print(
+                    f"Epoch: [{epoch}][{step:2d}/{steps}]\tLoss {loss:.4e} ({loss:.4e})\tAcc@1 {top:6.2f} ({top:6.2f})"
+                )
         net.eval()
         with torch.no_grad():
             best = net(others).topk(5).indices == answers[:, None]
-        print(f" *   Acc@1 {100 * best[:, 0].float().mean():.3f} Acc@5 {100 * best.any(1).float().mean():.3f}")
+        print(
+            f" *   Acc@1 {100 * best[:, 0].float().mean():.3f} Acc@5 {100 * best.any(1).float().mean():.3f}"
+        )
         if RANK == 0:
             state = {"epoch": epoch + 1, "state_dict": net.state_dict(), "optimizer": optimizer.state_dict()}
             saved(state, resume)
@@ -101,7 +107,9 @@ def vae(epochs=10, batch_size=128, log_interval=10, seed=1):
             optimizer.step()
             total += loss.item()
             if step % log_interval == 0:
-                print(f"Train Epoch: {epoch} [{step * batch_size}/{len(data)} (0%)]\tLoss: {loss / len(images):.6f}")
+                print(
+                    f"Train Epoch: {epoch} [{step * batch_size}/{len(data)} (0%)]\tLoss: {loss / len(images):.6f}"
+                )
         print(f"====> Epoch: {epoch} Average loss: {total / len(data):.4f}")
         with torch.no_grad():
             print(f"====> Test set loss: {loss_of(others) / len(others):.4f}")
@@ -204,12 +212,14 @@ def super_resolution(upscale_factor=2, nEpochs=30, batchSize=16, lr=0.001, seed=
         print(f"Checkpoint saved to model_epoch_{epoch}.pth")
 
 
-def timm(epochs=100, batch_size=64, lr=0.05, mixup=0.2, output="output", experiment="run", resume="", seed=1):
+def timm(
+    epochs=100, batch_size=64, lr=0.005, mixup=0.2, output="output", experiment="run", resume="", seed=1
+):
     """timm's train.py: DDP, mixup, accumulation, an average of the weights, a schedule by steps, summary.csv."""
     folder = os.path.join(output, experiment)
     last = os.path.join(folder, "last.pth.tar")
     resume = last if os.path.exists(last) else ""  # changed
-    (data, labels), (others, answers) = pictures(6000, seed), pictures(1000, seed + 1)
+    (data, labels), (others, answers) = pictures(6000, seed, noise=4.0), pictures(1000, seed + 1, noise=4.0)
     net = convolutions(width=16)
     net(data[:2])
     average, begin, best = copy.deepcopy(net), 0, None
@@ -227,7 +237,9 @@ def timm(epochs=100, batch_size=64, lr=0.05, mixup=0.2, output="output", experim
         for step, (images, wanted) in enumerate(batches(data, labels, batch_size // 2, epoch, RANK, WORLD)):
             share, other = 1 - mixup * torch.rand(()).item(), torch.randperm(len(images))
             scores = model(share * images + (1 - share) * images[other])
-            loss = share * F.cross_entropy(scores, wanted) + (1 - share) * F.cross_entropy(scores, wanted[other])
+            loss = share * F.cross_entropy(scores, wanted) + (1 - share) * F.cross_entropy(
+                scores, wanted[other]
+            )
             (loss / accumulated).backward()
             total.append(loss.item())
             if step % accumulated == 1:
@@ -245,7 +257,10 @@ def timm(epochs=100, batch_size=64, lr=0.05, mixup=0.2, output="output", experim
         row = {
             **{"epoch": epoch, "train_loss": sum(total) / len(total)},
             **{"eval_loss": F.cross_entropy(scores, answers).item()},
-            **{"eval_top1": 100 * top[:, 0].float().mean().item(), "eval_top5": 100 * top.any(1).float().mean().item()},
+            **{
+                "eval_top1": 100 * top[:, 0].float().mean().item(),
+                "eval_top5": 100 * top.any(1).float().mean().item(),
+            },
             "lr": optimizer.param_groups[0]["lr"],
         }
         if RANK == 0:
@@ -284,7 +299,10 @@ def ultralytics(epochs=100, batch=16, project="runs/detect", name="train", seed=
         with torch.no_grad():
             found, wanted = net(images[640:]), boxes[640:]
         corner = torch.minimum(found[:, 2:], wanted[:, 2:]) - torch.maximum(found[:, :2], wanted[:, :2])
-        both, areas = corner.clamp(min=0).prod(1), ((box[:, 2:] - box[:, :2]).prod(1) for box in (found, wanted))
+        both, areas = (
+            corner.clamp(min=0).prod(1),
+            ((box[:, 2:] - box[:, :2]).prod(1) for box in (found, wanted)),
+        )
         overlap = both / (sum(areas) - both)
         precision = [(overlap > at / 100).float().mean().item() for at in range(50, 100, 5)]
         row = {

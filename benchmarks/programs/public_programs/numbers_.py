@@ -1,4 +1,4 @@
-"""Programs that learn from numbers, graphs or by acting. Their loops are ours; what they print is as in the originals."""
+"""Programs that learn from numbers, graphs or by acting. Their loops are ours; they print as their originals do."""
 
 import math
 import time
@@ -59,7 +59,9 @@ def reinforce(gamma=0.99, log_interval=10, seed=543):
         if episode % log_interval == 0:
             print(f"Episode {episode}\tLast reward: {reward:.2f}\tAverage reward: {running:.2f}")
         if running > 475:
-            print(f"Solved! Running reward is now {running} and the last episode runs to {reward} time steps!")
+            print(
+                f"Solved! Running reward is now {running} and the last episode runs to {reward} time steps!"
+            )
             return
 
 
@@ -67,7 +69,9 @@ def pushed(state, force):
     """The cart and its pole 0.02 s later (Barto, Sutton and Anderson 1983)."""
     x, speed, angle, turn = state
     swing = (force + 0.05 * turn**2 * math.sin(angle)) / 1.1
-    bend = (9.8 * math.sin(angle) - math.cos(angle) * swing) / (0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / 1.1))
+    bend = (9.8 * math.sin(angle) - math.cos(angle) * swing) / (
+        0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / 1.1)
+    )
     push = swing - 0.05 * bend * math.cos(angle) / 1.1
     return [x + 0.02 * speed, speed + 0.02 * push, angle + 0.02 * turn, turn + 0.02 * bend]
 
@@ -102,8 +106,8 @@ def gat(epochs=300, lr=0.005, l2=5e-4, hidden_dim=64, num_heads=8, seed=13):
         right = (other.argmax(1) == kinds).float()
         lost = F.cross_entropy(other[check], kinds[check])
         print(
-            f"Epoch: {epoch:04d} ({time.time() - began:.4f}s) loss_train: {loss:.4f} acc_train: {right[train].mean():.4f} "
-            f"loss_val: {lost:.4f} acc_val: {right[check].mean():.4f}"
+            f"Epoch: {epoch:04d} ({time.time() - began:.4f}s) loss_train: {loss:.4f} "
+            f"acc_train: {right[train].mean():.4f} loss_val: {lost:.4f} acc_val: {right[check].mean():.4f}"
         )
 
 

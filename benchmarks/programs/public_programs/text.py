@@ -14,7 +14,10 @@ from torch.nn import functional as F
 def word_language_model(epochs=40, lr=20.0, clip=0.25, bptt=35, log_interval=20, batch_size=20, seed=1111):
     """pytorch/examples word_language_model: carried state, clipping, a rate that falls on a plateau, perplexity."""
     text = characters(90_000)
-    train, check = (part[: len(part) // batch_size * batch_size].view(batch_size, -1) for part in (text[:80_000], text[80_000:]))
+    train, check = (
+        part[: len(part) // batch_size * batch_size].view(batch_size, -1)
+        for part in (text[:80_000], text[80_000:])
+    )
     embed, cells, out = nn.Embedding(96, 64), nn.LSTM(64, 64, batch_first=True), nn.Linear(64, 96)
     parameters = [*embed.parameters(), *cells.parameters(), *out.parameters()]
     best = math.inf
@@ -38,13 +41,18 @@ def word_language_model(epochs=40, lr=20.0, clip=0.25, bptt=35, log_interval=20,
                 for parameter in parameters:
                     parameter -= lr * parameter.grad
             if step % log_interval == 0 and step:
-                print(f"| epoch {epoch:3d} | {step:5d}/ 114 batches | lr {lr:02.2f} | loss {loss:5.2f} | ppl {loss.exp():8.2f}")
+                print(
+                    f"| epoch {epoch:3d} | {step:5d}/ 114 batches | lr {lr:02.2f} | "
+                    f"loss {loss:5.2f} | ppl {loss.exp():8.2f}"
+                )
         with torch.no_grad():
             losses = [loss.item() for loss in pieces(check)]
         loss = sum(losses) / len(losses)
         took = time.time() - began
         print("-" * 89)
-        print(f"| end of epoch {epoch:3d} | time: {took:5.2f}s | valid loss {loss:5.2f} | valid ppl {math.exp(loss):8.2f}")
+        print(
+            f"| end of epoch {epoch:3d} | time: {took:5.2f}s | valid loss {loss:5.2f} | valid ppl {math.exp(loss):8.2f}"
+        )
         print("-" * 89)
         if loss < best:
             best = loss
@@ -53,14 +61,14 @@ def word_language_model(epochs=40, lr=20.0, clip=0.25, bptt=35, log_interval=20,
             lr /= 4.0
 
 
-def adder(ndigit=1, every=100, seed=3407):
+def adder(ndigit=2, every=200, seed=3407):
     """minGPT's adder: sums as text; every so many steps all sums are generated, and the exact ones counted."""
     span = 10**ndigit
     numbers = torch.cartesian_prod(torch.arange(span), torch.arange(span))[torch.randperm(span * span)]
     digits = [numbers[:, side, None] // 10 ** torch.arange(ndigit - 1, -1, -1) % 10 for side in (0, 1)]
     sums = numbers.sum(1)[:, None] // 10 ** torch.arange(ndigit + 1) % 10  # the last digit first
     rows = torch.cat([*digits, sums], 1)
-    parts = {"train": rows[len(rows) // 5 :], "test": rows[: len(rows) // 5]}
+    parts = {"train": rows[500:], "test": rows[:500]}
     net, known = Gpt(10, 3 * ndigit + 1, 48), 2 * ndigit
     optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
     for step in range(10_000):
@@ -74,7 +82,7 @@ def adder(ndigit=1, every=100, seed=3407):
         if step % 10 == 0:
             print(f"iter_dt 0.00ms; iter {step}: train loss {loss.item():.5f}")
         if step % every == 0:
-            for name, part in parts.items():
+            for name, part in ((name, part[:500]) for name, part in parts.items()):
                 made = part[:, :known]
                 with torch.no_grad():
                     for _ in range(ndigit + 1):
@@ -83,7 +91,9 @@ def adder(ndigit=1, every=100, seed=3407):
                 print(f"{name} final score: {right}/{len(part)} = {100 * right / len(part):.2f}% correct")
 
 
-def nanogpt(out_dir="out", init_from="scratch", eval_interval=100, max_iters=4000, learning_rate=1e-3, seed=1337):
+def nanogpt(
+    out_dir="out", init_from="scratch", eval_interval=50, max_iters=6000, learning_rate=1e-3, seed=1337
+):
     """nanoGPT's train.py: accumulated steps that the processes share, clipping, DDP, ckpt.pt."""
     path = os.path.join(out_dir, "ckpt.pt")
     init_from = "resume" if os.path.exists(path) else "scratch"  # changed
@@ -109,11 +119,16 @@ def nanogpt(out_dir="out", init_from="scratch", eval_interval=100, max_iters=400
         if step % eval_interval == 0 and RANK == 0:
             with torch.no_grad():
                 fixed.manual_seed(0)
-                losses = [torch.stack([loss_of(net, part, fixed) for _ in range(10)]).mean() for part in (text[:50_000], text[50_000:])]
+                losses = [
+                    torch.stack([loss_of(net, part, fixed) for _ in range(10)]).mean()
+                    for part in (text[:50_000], text[50_000:])
+                ]
             print(f"step {step}: train loss {losses[0]:.4f}, val loss {losses[1]:.4f}")
             if step > begin:
                 print(f"saving checkpoint to {out_dir}")
-                saved({"iter_num": step, "model": net.state_dict(), "optimizer": optimizer.state_dict()}, path)
+                saved(
+                    {"iter_num": step, "model": net.state_dict(), "optimizer": optimizer.state_dict()}, path
+                )
         for part in range(accumulated):
             if WORLD > 1:
                 model.require_backward_grad_sync = part == accumulated - 1
@@ -160,17 +175,24 @@ def mingpt_ddp(max_epochs=100, batch_size=32, grad_norm_clip=1.0, snapshot_path=
         for _ in range(2):
             run(epoch, train[order[RANK::WORLD][: len(train) // WORLD]], "Train")
         if RANK == 0:
-            saved({"model_state": net.state_dict(), "optimizer_state": optimizer.state_dict(), "finished_epoch": epoch}, snapshot_path)
+            saved(
+                {
+                    "model_state": net.state_dict(),
+                    "optimizer_state": optimizer.state_dict(),
+                    "finished_epoch": epoch,
+                },
+                snapshot_path,
+            )
             print(f"Snapshot saved at epoch {epoch}")
         run(epoch, check, "Eval")
 
 
-def multigpu_torchrun(total_epochs=200, save_every=1, batch_size=32, seed=1):
+def multigpu_torchrun(total_epochs=400, save_every=1, batch_size=32, seed=1):
     """pytorch/examples ddp-tutorial-series multigpu_torchrun: DDP and a snapshot; it prints no metric."""
-    data = torch.randn(12_288, 20)
+    data = torch.randn(98_304, 20)
     wanted = torch.tanh(data @ torch.randn(20, 10)) @ torch.randn(10, 1)
     net = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 1))
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=5e-4)
     snapshot_path = os.path.join(os.environ.get("COACH_CHECKPOINTS", "."), "snapshot.pt")  # changed
     begin = 0
     if os.path.exists(snapshot_path):

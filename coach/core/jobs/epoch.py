@@ -133,7 +133,8 @@ class Epoch:
     def epochs_per_second(self) -> float:
         """Speed while training, in data sets a second (thesis section 4.2: epochs/s), without the warm-up."""
         samples, seconds = self.report.measured
-        if self.starts and self.number == 1:  # its user may have begun from a checkpoint: all but one may be older
+        if self.starts and self.number == 1:
+            # Its user may have begun from an older checkpoint: only the last epoch is surely its own.
             samples = min(samples, self.report.data_size)
         return samples / self.report.data_size / max(seconds, 1e-6)
 

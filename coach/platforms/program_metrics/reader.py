@@ -65,10 +65,9 @@ class Reader:
         for metric, pattern in self._patterns.items():
             if (found := _search(pattern, line)) is not None:
                 values[metric] = found
-        if record is None:
-            if self._usual is not None and not self._of_records:
-                found = _search(self._usual, line)
-                values |= {} if found is None else {self._wanted.metric: found}
+        if record is None and self._usual is not None and not self._of_records:
+            found = _search(self._usual, line)
+            values |= {} if found is None else {self._wanted.metric: found}
         if report is not None and report.epoch is not None:
             self._epoch = report.epoch
         elif self._epoch_pattern is not None:

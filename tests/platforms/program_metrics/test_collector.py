@@ -32,7 +32,9 @@ def test_a_flood_of_lines_is_one_report_with_the_last_values_and_all_are_logged(
     assert lines == printed
 
 
-def test_metrics_of_several_lines_are_in_one_report_and_a_step_back_in_epochs_begins_another(tmp_path: Path) -> None:
+def test_metrics_of_several_lines_are_in_one_report_and_a_step_back_in_epochs_begins_another(
+    tmp_path: Path,
+) -> None:
     printed = ['{"lr": 0.1, "epoch": 1}', '{"loss": 0.5, "epoch": 2}', '{"loss": 0.9, "epoch": 1}']
     reports, _ = collected(tmp_path, "\n".join(printed) + "\n", '{"loss": 0.4, "epoch": 2}\n')
     assert [(report.values, report.epoch) for report in reports] == [
