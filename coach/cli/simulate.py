@@ -19,7 +19,11 @@ from coach.cli.display.output import Format, Output, console, fields, print_csv,
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from collections.abc import Sequence
+
     from coach.core.cluster import Node
+    from coach.core.jobs.events import AccountSet
+    from coach.core.spec.job import TrainingJob
     from coach.simulation.metrics import Result
     from coach.studies.simulation_inputs import SimulatedJobs
     from coach.studies.study import Fidelity, Question
