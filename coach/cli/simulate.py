@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,8 @@ import typer
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from collections.abc import Sequence
