@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from collections.abc import Sequence
-
     from coach.core.cluster import Node
     from coach.core.jobs.events import AccountSet
     from coach.core.spec.job import TrainingJob
