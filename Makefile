@@ -15,10 +15,10 @@
 # make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
 # make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up; FRAMEWORK=pytorch,
-#                  PROGRAM=1: of a program of your own, results/programs
+#                  SERVERS=elastic: elastic parameter servers; PROGRAM=1: of a program of your own, results/programs
 # make chaos-kubernetes  N=20 SEED=1: faults at random instants on the cluster; results/kubernetes/chaos.md adds up
 # make histories   N=1000000: as many histories of the protocol by which workers join, leave and die (simulated), goes on
-#                  where it was stopped; results/pytorch/histories.json
+#                  where it was stopped; then of parameter servers; histories.json in results/pytorch, results/elastic
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
@@ -195,8 +195,9 @@ test-go test-go-race check-go:
 # Runs add up by seed in results/chaos; those that were made before are not repeated.
 N := 100
 SEED := 1
+SERVERS := ps-lite
 chaos: setup
-	@.venv/bin/python -m benchmarks.service.chaos$(if $(PROGRAM),_programs $(N) $(SEED), $(N) $(SEED) --framework $(FRAMEWORK))
+	@.venv/bin/python -m benchmarks.service.chaos$(if $(PROGRAM),_programs $(N) $(SEED), $(N) $(SEED) --framework $(FRAMEWORK) --servers $(SERVERS))
 
 chaos-kubernetes: N := 20
 chaos-kubernetes: kubernetes
@@ -205,6 +206,7 @@ chaos-kubernetes: kubernetes
 histories: N := 1000000
 histories: setup
 	@.venv/bin/python -m tests.functions.membership.histories $(N)
+	@.venv/bin/python -m tests.functions.servers.histories $(N)
 
 SECONDS := 60
 fuzz: setup

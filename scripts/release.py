@@ -106,6 +106,7 @@ def main() -> None:
     if why := refused(version, now[1] if now else "0.0.0", changes[1] if changes else ""):
         sys.exit(f"release: {why}; nothing was changed")
     number(version)
+    run("make", "setup")  # the documents have the version that is installed
     for module, *words in GENERATORS:
         run(sys.executable, "-m", module, *words)
     run(sys.executable, "-m", "pytest", "-q", "tests/test_stability.py", COACH_UPDATE_GOLDEN="1")

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, write_csv, write_table
-from coach.core.spec.training import Framework
+from coach.core.spec.training import Framework, ParameterServer
 from tests.chaos import runs
 from tests.chaos.draw import SIGNALS, Fault, Victim, draw
 from tests.chaos.stage import Outcome, Stage
 
 RESULT = RESULTS / "chaos"
 TABLES, TABLES_PYTORCH = ("runs.csv", "chaos.md"), ("runs-pytorch.csv", "pytorch.md")
+TABLES_ELASTIC = ("runs-elastic.csv", "elastic.md")
 COMMAND = "python -m benchmarks.service.chaos"
 #: Runs at once: most of the time they wait for something to be noticed.
 AT_ONCE = 4
@@ -40,9 +41,12 @@ def main() -> None:
     parser.add_argument("--victims", nargs="*", default=[victim.value for victim in Victim])
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
     parser.add_argument("--framework", type=Framework, default=Framework.MXNET)
+    parser.add_argument("--servers", type=ParameterServer, default=ParameterServer.PS_LITE)
     options = parser.parse_args()
     has_servers = options.framework is Framework.MXNET
-    out, table = (RESULT / name for name in (TABLES if has_servers else TABLES_PYTORCH))
+    elastic = options.servers is ParameterServer.ELASTIC
+    tables = TABLES_ELASTIC if elastic else TABLES if has_servers else TABLES_PYTORCH
+    out, table = (RESULT / name for name in tables)
     rows = _read(out)
     done = {(row["seed"], row["run"]) for row in rows}
     wanted = {Victim(name) for name in options.victims}
@@ -65,7 +69,7 @@ async def _run(
     options: argparse.Namespace, todo: list[tuple[int, Fault]], rows: list[dict[str, Any]], out: Path
 ) -> None:
     seed = options.seed
-    async with Stage.open(options.framework) as stage:
+    async with Stage.open(options.framework, options.servers) as stage:
         free = asyncio.Semaphore(options.at_once)
 
         async def one(number: int, fault: Fault) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +18,8 @@ import typer
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from coach.core.cluster import Node
@@ -33,8 +38,9 @@ Files = Annotated[
 Nodes = Annotated[
     str,
     typer.Option(
-        metavar="COUNTxCORES[xGIB[xGPUS]]|FILE",
-        help="Nodes such as 10x32 or 84x32x256x8 (default: 4 GiB a core, no GPU), or a cluster file.",
+        metavar="COUNTxCORES[xGIB[xGPUS]]|FILE|trace[+N]",
+        help="Nodes such as 10x32 or 84x32x256x8 (default: 4 GiB a core, no GPU), or a cluster file. With --trace also "
+        "several, comma-separated; trace: the nodes that the file has, trace+4: four more of its largest kind.",
     ),
 ]
 Policies = Annotated[
@@ -76,7 +82,8 @@ Trace = Annotated[
     str,
     typer.Option(
         metavar="[KIND:]FILE",
-        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, swf:, thesis:. FILE.swf needs no KIND.",
+        help="A queue's history instead of job files: sacct: (of sacct -P), kubernetes: and kueue: (of kubectl get -o "
+        "yaml), our CSV, philly:, helios:, pai:, swf:, thesis:. FILE.swf needs no KIND.",
     ),
 ]
 JournalFile = Annotated[
@@ -118,6 +125,10 @@ Figure = Annotated[
         help="Draw a figure into this file (png, svg, pdf). Without it, or with the word none, none is drawn.",
     ),
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Also write the answer as one HTML page that needs nothing else."),
+]
 HomeFolder = Annotated[
     Path | None,
     typer.Option(
@@ -146,6 +157,7 @@ def command(  # noqa: PLR0917 - they are options
     node_lost: NodeLost = 0.0,
     processes: Processes = 0,
     figure: Figure = None,
+    report: Report = None,
     home: HomeFolder = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -162,6 +174,7 @@ def command(  # noqa: PLR0917 - they are options
       coach simulate jobs/*.yaml --nodes 3x8 --placement gang,default
       coach simulate jobs/*.yaml --nodes 9x32 --policy coach,kod2 --fidelity trace
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
+      coach simulate --trace kubernetes:cluster.yaml --nodes trace,trace+4 --policy backfill --report answer.html
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
       coach simulate jobs/*.yaml --home what-if && COACH_HOME=what-if coach ui
     """
@@ -179,7 +192,6 @@ def command(  # noqa: PLR0917 - they are options
         )
     if not placements:
         raise UserError("--placement needs a name: gang, default, thesis, or several with commas between")
-    cluster = parse_cluster(nodes)
     faults = node_lost or math.inf, function_lost or math.inf
     each = range(seed, seed + seeds)
     screen = console(stderr=True)
@@ -188,18 +200,15 @@ def command(  # noqa: PLR0917 - they are options
     if home is not None:
         _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
-    budgets, of_trace = 0, dict[str, Any]()
+    budgets, of_trace, notes = 0, dict[str, Any](), list[str]()
     if trace:
-        from coach.plugins import extension
-        from coach.studies.study import TRACE
-
-        of_trace = _look_at(trace, screen)
-        tasks: list[Task] = [
-            (extension(*TRACE).replay, (trace, cluster, name, number, faults))
-            for name, _ in pairs
-            for number in each
-        ]
+        tasks: list[Task]
+        tasks, clusters, of_trace, notes = _of_a_trace(
+            trace, _names(nodes), [name for name, _ in pairs], each, faults
+        )
+        screen.print("\n".join(notes), soft_wrap=True)
     else:
+        clusters = {nodes: parse_cluster(nodes)}
         past = (
             recorded(journal)
             if journal is not None
@@ -211,7 +220,7 @@ def command(  # noqa: PLR0917 - they are options
             tuple(past.jobs),
             tuple(past.dynamics),
             past.arrivals,
-            cluster,
+            clusters[nodes],
             node_lost=faults[0],
             function_lost=faults[1],
             accounts=_accounts(past.jobs, at, screen),
@@ -220,7 +229,8 @@ def command(  # noqa: PLR0917 - they are options
         budgets = sum(job.spec.budget_money is not None for job in past.jobs)
         if home is not None:
             screen.print(_record(question, pairs[0], seed, home), soft_wrap=True)
-    screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
+    notes.append(f"fidelity {at}: {_assumed(at, budgets)}")
+    screen.print(notes[-1], soft_wrap=True)
     with progress_bar(len(tasks)) as show:
         results, interrupted = gather(tasks, processes=processes or None, progress=show)
     by_label: dict[str, list[Result]] = {}
@@ -232,8 +242,52 @@ def command(  # noqa: PLR0917 - they are options
         from coach.report.figures.simulation import plot_simulated
 
         screen.print(f"figure: {plot_simulated(by_label, drawn)}", soft_wrap=True)
+    if report is not None and by_label:
+        screen.print(f"report: {_page(report, by_label, clusters, notes)}", soft_wrap=True)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _of_a_trace(
+    trace: str, nodes: list[str], policies: list[str], seeds: range, faults: tuple[float, float]
+) -> tuple[list[Task], dict[str, tuple[Node, ...]], dict[str, Any], list[str]]:
+    """The runs of a trace; its clusters by their texts; what json and people are shown of it. Raises UserError."""
+    from coach.plugins import extension
+    from coach.studies.study import TRACE
+
+    engine = extension(*TRACE)
+    lines, document, has = engine.look(trace)
+    clusters = {text: _of_trace(text, has) for text in nodes}
+    tasks: list[Task] = [
+        (engine.replay, (trace, cluster, name, seed, faults, f"{name}, {text}" if len(clusters) > 1 else ""))
+        for text, cluster in clusters.items()
+        for name in policies
+        for seed in seeds
+    ]
+    return tasks, clusters, document, lines
+
+
+def _page(
+    file: Path, results: dict[str, list[Result]], clusters: dict[str, tuple[Node, ...]], notes: list[str]
+) -> Path:
+    """Write the answer as one page. Raises UserError."""
+    from coach.report.simulation_page import write_page
+
+    rows = dict(zip(results, _rows(results), strict=True))
+    return write_page(file, rows, results, clusters, notes, f"coach {shlex.join(sys.argv[1:])}")
+
+
+def _of_trace(text: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The simulated nodes where a trace may have some: `trace`, `trace+4`. Raises UserError."""
+    from coach.core.errors import UserError
+
+    found = re.fullmatch(r"trace(?:\+([1-9][0-9]{0,3}))?", text)
+    if not found:
+        return parse_cluster(text)
+    if not nodes:
+        raise UserError(f"--nodes {text}: the trace has no nodes; say how many, such as 10x32x128x4")
+    more, largest = int(found[1] or 0), max(nodes, key=lambda node: (node.capacity.gpu, node.capacity.cpu))
+    return (*nodes, *(replace(largest, name=f"more-{number}") for number in range(more)))
 
 
 def _accounts(jobs: Sequence[TrainingJob], fidelity: Fidelity, screen: Console) -> tuple[AccountSet, ...]:
@@ -270,18 +324,6 @@ def _figure_file(asked: str | None) -> Path | None:
     file = Path(str(asked))
     kind_of(file)
     return file
-
-
-def _look_at(trace: str, screen: Console) -> dict[str, Any]:
-    """Say what is in the trace; the same for json. Raises UserError."""
-    from coach.plugins import extension
-    from coach.studies.study import TRACE
-
-    lines, document = extension(*TRACE).look(trace)
-    for line in lines:
-        screen.print(line, soft_wrap=True)
-    found: dict[str, Any] = document
-    return found
 
 
 def _of_files(
@@ -356,8 +398,6 @@ def _assumed(fidelity: Fidelity, budgets: int) -> str:
 
 def parse_cluster(text: str) -> tuple[Node, ...]:
     """The simulated nodes. Raises UserError."""
-    import re
-
     from coach.core.cluster import Node, Resources
     from coach.core.errors import UserError
     from coach.jobfiles.prices import instance_of

@@ -1,4 +1,4 @@
-"""Follows the TrainingJobs of a namespace and makes the service do what they say.
+"""Follows the TrainingJobs and TrainingBudgets of a namespace and makes the service do what they say.
 
 Nothing is remembered that the objects and the journal do not say: a controller that was killed goes on where they
 stand. A job knows its object by two labels, so that an object that was deleted and applied again is another job.
@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coach.controller import status
+from coach.controller import budgets, status
 from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next_step
-from coach.core.errors import CoachError
+from coach.core.errors import CoachError, UserError
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import file_and_net
@@ -40,7 +40,7 @@ BASE = Path(VOLUME, DATA)
 
 
 class Controller:
-    """Reconciles TrainingJobs with the jobs of `service`, as long as `run` runs."""
+    """Reconciles TrainingJobs with the jobs of `service`, TrainingBudgets with its accounts, as long as `run` runs."""
 
     def __init__(
         self, connect: Callable[[], Awaitable[Api]], service: Service, folders: Sequence[Path]
@@ -60,38 +60,71 @@ class Controller:
         """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
         async with await self._connect() as api:
             self._api = api
-            self._path = f"{COACH}/namespaces/{api.namespace}/trainingjobs"
-            self._objects = Collection(api, self._path)
-            self._objects.listeners.append(lambda _name, _found: self._wake.set())
+            paths = (
+                f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in ("trainingjobs", "trainingbudgets")
+            )
+            self._path, self._budgets_path = paths
+            jobs, accounts = Collection(api, self._path), Collection(api, self._budgets_path)
             self._service.handler.observers.append(lambda _event, _actions: self._wake.set())
-            await self._objects.open()
             try:
+                for collection in (accounts, jobs):
+                    collection.listeners.append(lambda _name, _found: self._wake.set())
+                    await collection.open()
                 while True:
                     self._wake.clear()
-                    for found in list(self._objects.objects.values()):
-                        await self._reconcile(found)
+                    # Each before those in it, and all before the jobs that name them.
+                    for found in sorted(accounts.objects.values(), key=lambda one: "parent" in one["spec"]):
+                        await self._guarded(found, self._reconcile_budget)
+                    for found in list(jobs.objects.values()):
+                        await self._guarded(found, self._reconcile)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(STATUS_SECONDS if self._unfinished() else RESYNC_SECONDS):
                             await self._wake.wait()
             finally:
-                await self._objects.close()
+                await asyncio.gather(jobs.close(), accounts.close())
 
-    async def _reconcile(self, found: Object) -> None:
-        name = found["metadata"]["name"]
+    async def _guarded(self, found: Object, reconcile: Callable[[Object], Awaitable[None]]) -> None:
+        name = f"{found['kind'].lower()} {found['metadata']['name']}"
         try:
-            step = next_step(Resource.of(found), self._job(found))
-            if step is not None:
-                await self._do(step, found)
-            if step is None or step.kind not in (StepKind.ADD_FINALIZER, StepKind.REMOVE_FINALIZER):
-                await self._report(found)
+            await reconcile(found)
         except CoachError as error:
             if isinstance(error, ApiError) and error.status in (404, 409):
                 return  # it has changed or gone: the watch says so
             if self._failed.get(name) != str(error):
                 self._failed[name] = str(error)
-                log.warning("trainingjob %s: %s", name, error)
+                log.warning("%s: %s", name, error)
         else:
             self._failed.pop(name, None)
+
+    async def _reconcile(self, found: Object) -> None:
+        step = next_step(Resource.of(found), self._job(found))
+        if step is not None:
+            await self._do(step, found)
+        if step is None or step.kind not in (StepKind.ADD_FINALIZER, StepKind.REMOVE_FINALIZER):
+            await self._report(found)
+
+    async def _reconcile_budget(self, found: Object) -> None:
+        """Give an account the terms of a TrainingBudget, and the object the account's status."""
+        metadata, now = found["metadata"], self._service.handler.now()
+        name, finalizers = metadata["name"], _finalizers(found)
+        deleting = "deletionTimestamp" in metadata
+        if not deleting and budgets.FINALIZER not in finalizers:
+            await self._set_finalizers(found, [*finalizers, budgets.FINALIZER], self._budgets_path)
+            return
+        problem = await budgets.obey(found, self._service)
+        if deleting and not problem:
+            if budgets.FINALIZER in finalizers:
+                left = [one for one in finalizers if one != budgets.FINALIZER]
+                await self._set_finalizers(found, left, self._budgets_path)
+            return
+        row = next((one for one in self._service.accounts() if one.name == name), None)
+        made = budgets.status_of(found, row, problem, now)
+        last, at = self._written.get(metadata["uid"], (found.get("status", {}), 0.0))
+        if budgets.settled(made) == budgets.settled(last) and now - at < budgets.MOVING_SECONDS:
+            return
+        await self._write(found, made, now, self._budgets_path)
+        for event in budgets.notices(found, made, last, row, now) if row else ():
+            await self._api.create(f"{CORE}/namespaces/{self._api.namespace}/events", event)
 
     async def _do(self, step: Step, found: Object) -> None:
         job = self._job(found)
@@ -131,7 +164,10 @@ class Controller:
             self._refused[uid] = generation, mistakes
             return
         self._refused.pop(uid, None)
-        await self._service.take([spec])
+        try:
+            await self._service.take([spec])
+        except UserError as error:
+            self._refused[uid] = -1, str(error)  # its budget may be made, or raised, after the job
 
     async def _model(self, found: Object) -> Path | None:
         """The model file of a job that names a ConfigMap, in the state folder, and the files next to it there.
@@ -212,27 +248,32 @@ class Controller:
         last, at = self._written.get(uid, (before, 0.0))
         if made == last or (made.get("state") == last.get("state") and now - at < STATUS_SECONDS):
             return
-        body = {
-            "apiVersion": found["apiVersion"],
-            "kind": found["kind"],
-            "metadata": {"name": metadata["name"]},
-            "status": made,
-        }
-        self._written[uid] = made, now
-        await self._api.apply(f"{self._path}/{metadata['name']}/status", body)
+        await self._write(found, made, now, self._path)
         if (made["state"], made.get("reason")) != (last.get("state"), last.get("reason")):
             path = f"{CORE}/namespaces/{self._api.namespace}/events"
             await self._api.create(path, status.event(found, made, now))
+
+    async def _write(self, found: Object, made: dict[str, Any], now: float, path: str) -> None:
+        """Write a status."""
+        name = found["metadata"]["name"]
+        body = {
+            "apiVersion": found["apiVersion"],
+            "kind": found["kind"],
+            "metadata": {"name": name},
+            "status": made,
+        }
+        self._written[found["metadata"]["uid"]] = made, now
+        await self._api.apply(f"{path}/{name}/status", body)
 
     def _unfinished(self) -> bool:
         """Whether a job has not ended: then a status that `_report` withheld may still have to be written."""
         return any(not job.ended for job in self._service.jobs.values())
 
-    async def _set_finalizers(self, found: Object, wanted: list[str]) -> None:
+    async def _set_finalizers(self, found: Object, wanted: list[str], path: str = "") -> None:
         """Change them, if the object is still as it was seen."""
         metadata = found["metadata"]
         change = {"resourceVersion": metadata["resourceVersion"], "finalizers": wanted}
-        await self._api.merge(f"{self._path}/{metadata['name']}", {"metadata": change})
+        await self._api.merge(f"{path or self._path}/{metadata['name']}", {"metadata": change})
 
 
 class _AbsentError(Exception):

@@ -9,6 +9,7 @@ from typing import Any
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
+from coach.core.spec.types import SpecModel
 from coach.jobfiles.resource_status import (
     Condition,
     ConditionType,
@@ -57,21 +58,21 @@ def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: 
         budget=row.account or "unlimited"
         if row.budget is None
         else f"{formatting.plain_amount(row.budget)} {row.currency}",
-        eta=None if row.eta is None else _time(now + row.eta),
-        start_time=_time(job.started_at),
-        completion_time=_time(job.ended_at),
+        eta=None if row.eta is None else time_of(now + row.eta),
+        start_time=time_of(job.started_at),
+        completion_time=time_of(job.ended_at),
         trainer_status=_progress(job, row),
         conditions=_conditions(job, row, generation, before, now),
     )
-    return _json(status)
+    return to_json(status)
 
 
 def of_mistake(
     reason: str, message: str, generation: int, before: dict[str, Any], now: float
 ) -> dict[str, Any]:
     """The status of an object that is no job."""
-    failed = _condition(ConditionType.FAILED, True, reason, message, generation, before, now)
-    return _json(
+    failed = condition(ConditionType.FAILED, True, reason, message, generation, before, now)
+    return to_json(
         TrainingJobStatus(
             observed_generation=generation,
             state=State.FAILED,
@@ -85,36 +86,44 @@ def of_mistake(
 def of_suspended(generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
     """The status of an object that was suspended before its job began."""
     message = "spec.suspend is true"
-    condition = _condition(
+    suspended = condition(
         ConditionType.SUSPENDED, True, Reason.SUSPENDED.value, message, generation, before, now
     )
-    return _json(
+    return to_json(
         TrainingJobStatus(
             observed_generation=generation,
             state=State.WAITING,
             reason=Reason.SUSPENDED.value,
             message=message,
-            conditions=[condition],
+            conditions=[suspended],
         )
     )
 
 
 def event(found: dict[str, Any], status: dict[str, Any], now: float) -> dict[str, Any]:
     """A Kubernetes Event of a change of state, for `kubectl describe` and `kubectl events`."""
+    failed = status["state"] in _WARNINGS or status.get("reason") in _WARNINGS
+    said = f"{status['state']}: {status.get('message') or status.get('reason')}"
+    return event_of(found, status.get("reason") or status["state"], said, now, warning=failed)
+
+
+def event_of(
+    found: dict[str, Any], reason: str, message: str, now: float, *, warning: bool = True
+) -> dict[str, Any]:
+    """A Kubernetes Event about an object."""
     about = {key: found[key] for key in ("apiVersion", "kind")}
     about |= {key: found["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
-    failed = status["state"] in _WARNINGS or status.get("reason") in _WARNINGS
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"generateName": f"{about['name'][:200]}.", "namespace": about["namespace"]},
         "involvedObject": about,
-        "type": "Warning" if failed else "Normal",
-        "reason": status.get("reason") or status["state"],
-        "message": f"{status['state']}: {status.get('message') or status.get('reason')}",
+        "type": "Warning" if warning else "Normal",
+        "reason": reason,
+        "message": message,
         "source": {"component": "coach"},
-        "firstTimestamp": _time(now),
-        "lastTimestamp": _time(now),
+        "firstTimestamp": time_of(now),
+        "lastTimestamp": time_of(now),
         "count": 1,
     }
 
@@ -134,12 +143,12 @@ def _conditions(
     ended = job.state.value if failed and job.state is not State.FAILED else row.reason
     reasons = dict.fromkeys(holds, row.reason) | {ConditionType.FAILED: ended}
     return [
-        _condition(kind, value, reasons[kind], row.message, generation, before, now)
+        condition(kind, value, reasons[kind], row.message, generation, before, now)
         for kind, value in holds.items()
     ]
 
 
-def _condition(  # noqa: PLR0917
+def condition(  # noqa: PLR0917
     kind: ConditionType,
     holds: bool,
     reason: str,
@@ -164,7 +173,7 @@ def _condition(  # noqa: PLR0917
         type=kind.value,
         status=status,  # type: ignore[arg-type]
         observed_generation=generation,
-        last_transition_time=_time(now) or "",
+        last_transition_time=time_of(now) or "",
         reason=reason,
         message=message[:_LONGEST],
     )
@@ -201,7 +210,7 @@ def _progress(job: Job, row: JobRow) -> TrainerStatus | None:
         progress_percentage=None if share is None else math.floor(share * 100),
         estimated_remaining_seconds=None if row.eta is None else round(row.eta),
         metrics=metrics,
-        last_updated_time=_time(last.ended_at),
+        last_updated_time=time_of(last.ended_at),
     )
 
 
@@ -214,10 +223,12 @@ def _money(amount: float, currency: str) -> str:
     return f"{formatting.amount(amount)} {currency}"
 
 
-def _time(at: float | None) -> str | None:
+def time_of(at: float | None) -> str | None:
+    """An instant as Kubernetes writes it."""
     return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _json(status: TrainingJobStatus) -> dict[str, Any]:
+def to_json(status: SpecModel) -> dict[str, Any]:
+    """A status as the API server takes it."""
     made: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     return made

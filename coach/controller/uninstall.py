@@ -1,4 +1,4 @@
-"""What `helm uninstall` runs first: all jobs of the namespace end while their handler can still settle their money.
+"""What `helm uninstall` runs first: jobs of the namespace end while their handler can still settle their money.
 
 python -m coach.controller.uninstall
 """
@@ -14,12 +14,14 @@ from coach.platforms.kubernetes_api.client import COACH, Api, ApiError
 
 #: Seconds that the handler has to end all jobs. Where it does not run, nothing else would ever release them.
 HANDLER_SECONDS = 60.0
+#: Seconds that it has to remove the budgets, which takes a moment.
+BUDGET_SECONDS = 10.0
 POLL_SECONDS = 0.5
 
 
-async def end_jobs(api: Api, seconds: float = HANDLER_SECONDS) -> list[str]:
-    """Delete the namespace's TrainingJobs; the names of those that no handler released in time. Raises ApiError."""
-    path = f"{COACH}/namespaces/{api.namespace}/trainingjobs"
+async def end_all(api: Api, kind: str = "trainingjobs", seconds: float = HANDLER_SECONDS) -> list[str]:
+    """Delete the namespace's objects of a kind; the names of those not released in time. Raises ApiError."""
+    path = f"{COACH}/namespaces/{api.namespace}/{kind}"
     await api.delete(path)  # the whole collection
     deadline = time.monotonic() + seconds
     while (left := (await api.get(path))["items"]) and time.monotonic() < deadline:
@@ -37,7 +39,8 @@ async def end_jobs(api: Api, seconds: float = HANDLER_SECONDS) -> list[str]:
 async def _main() -> int:
     try:
         async with await Api.connect() as api:
-            abandoned = await end_jobs(api)
+            abandoned = await end_all(api)
+            await end_all(api, "trainingbudgets", BUDGET_SECONDS)  # no job needs them any more
     except CoachError as error:
         if isinstance(error, ApiError) and error.status == 404:
             return 0  # the resource itself has gone, and all jobs with it

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from coach.core.errors import UserError
-from coach.core.jobs.accounts import Accounts
+from coach.core.jobs.accounts import Accounts, Payer
 from coach.core.jobs.events import AccountSet
 from coach.core.jobs.job import Job
 from coach.core.money import Money, to_money
@@ -22,6 +23,7 @@ from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import StateDirectory
 
 _AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})\s*(?:/\s*([a-z0-9.]+))?\s*")
+_LABEL = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_./]{0,252}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -35,19 +37,31 @@ class Payment:
     amount: Money
 
 
-def setting(name: str, amount: str, zone: str = "UTC", parent: str = "") -> AccountSet:
-    """The terms that a user wrote: `50USD`, `50USD/month`, `50USD/week` or `50USD/30d`. Raises UserError."""
+def setting(
+    name: str, amount: str, zone: str = "UTC", parent: str = "", labels: Sequence[str] = ()
+) -> AccountSet:
+    """The terms that a user wrote: `50USD`, `50USD/month`, `50USD/week` or `50USD/30d`, and `labels` as `team=vision`.
+
+    Raises UserError.
+    """
     found = _AMOUNT.fullmatch(amount)
     if found is None:
         raise UserError(
             f"{amount!r} is no budget; an amount, its currency and its period, such as 50USD/month, 50USD/week, "
             "50USD/30d (a rolling window), or 50USD for ever"
         )
-    return terms(name, float(found[1]), found[2].upper(), found[3] or EVER, zone, parent)
+    pairs = dict(one.partition("=")[::2] for one in labels)
+    return terms(name, float(found[1]), found[2].upper(), found[3] or EVER, zone, parent, pairs)
 
 
 def terms(  # noqa: PLR0917 - they are the record's fields
-    name: str, amount: float, currency: str, period: str, zone: str, parent: str
+    name: str,
+    amount: float,
+    currency: str,
+    period: str,
+    zone: str,
+    parent: str,
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> AccountSet:
     """An account's terms, not yet at a time. Raises UserError for those that cannot be."""
     for word in (name, *([parent] if parent else [])):
@@ -57,17 +71,47 @@ def terms(  # noqa: PLR0917 - they are the record's fields
         Period(period, zone)
     except ValueError as error:
         raise UserError(f"account {name}: {error}") from error
-    return AccountSet(0.0, name, to_money(amount), currency, period, zone, parent)
+    for label in labels.items():
+        if not all(map(_LABEL.fullmatch, label)):
+            raise UserError(f"account {name}: {'='.join(label)!r} is no label; such as team=vision")
+    return AccountSet(0.0, name, to_money(amount), currency, period, zone, parent, labels=dict(labels))
 
 
-def refuse(accounts: Accounts, wanted: AccountSet) -> None:
-    """Raises UserError where an account cannot be set so."""
-    if problem := accounts.problem(wanted):
-        raise UserError(f"account {wanted.account}: {problem}")
+def removal(accounts: Accounts, name: str) -> AccountSet:
+    """An account's removal, not yet at a time: nothing can be paid out of it. Raises UserError where there is none."""
+    account = accounts.known.get(name)
+    if account is None or account.removed:
+        raise UserError(accounts.unknown(name, "USD").partition("; make it")[0])
+    period = account.period
+    return AccountSet(0.0, name, 0, account.currency, period.kind, period.zone, removed=True)
+
+
+def refuse(accounts: Accounts, jobs: Mapping[str, Job], wanted: AccountSet) -> None:
+    """Raises UserError where an account cannot be set so, or removed."""
+    name, problem = wanted.account, accounts.problem(wanted)
+    live = {job.name: Payer.of(job.job_file) for job in jobs.values() if not job.ended}
+    if wanted.removed and name in accounts.known:
+        account = accounts.known[name]
+        inside = [one.name for one in accounts.inside(account)[1:] if not one.removed]
+        needed = [
+            job for job, payer in live.items() if (payer and payer.named == name) or job in account.reserved
+        ]
+        if inside:
+            problem = (
+                f"{inside[0]} is in it; remove that first, or put it elsewhere: coach budget set {inside[0]}"
+            )
+        elif needed:
+            problem = f"{needed[0]} has not ended, which it pays; to end it: coach cancel {needed[0]}"
+    for job, payer in live.items():
+        by_label = wanted.labels and payer and wanted.labels.items() <= payer.labels
+        if by_label and payer and payer.currency != wanted.currency:
+            problem = f"{job}, which has these labels, is billed in {payer.currency}, not {wanted.currency}"
+    if problem:
+        raise UserError(f"account {name}: {problem}")
 
 
 def set_account(home: StateDirectory, wanted: AccountSet) -> None:
-    """Set an account while no handler has the journal. Raises UserError."""
+    """Set an account, or remove it, while no handler has the journal. Raises UserError."""
     with home.planning():
         try:
             journal = home.open_journal(home.journal(1))
@@ -77,7 +121,8 @@ def set_account(home: StateDirectory, wanted: AccountSet) -> None:
                 "them when it has ended, or run jobs by a service: coach serve"
             ) from error
         with contextlib.closing(journal):
-            refuse(journal.accounts(journal.jobs()), wanted)
+            jobs = journal.jobs()
+            refuse(journal.accounts(jobs), jobs, wanted)
             journal.append([wanted.at_time(Clock(journal.last_at()).now())])
 
 
@@ -105,11 +150,11 @@ def to_simulate(home: StateDirectory, names: Iterable[str]) -> list[AccountSet]:
     return list(found.values())
 
 
-def payments(home: StateDirectory, jobs: Mapping[str, Job]) -> Iterator[Payment]:
-    """All payments out of accounts, job by job."""
+def payments(home: StateDirectory, paying: Mapping[str, Sequence[str]]) -> Iterator[Payment]:
+    """All payments of jobs, which `paying` has with their innermost accounts, out of each of these."""
     if home.journal(1).exists():
         with contextlib.closing(Journal.read(home.journal(1))) as journal:
-            for job in jobs.values():
-                if job.spec.budget.account is not None:
-                    for paid in journal.settlements(job.name):
-                        yield Payment(job.spec.budget.account, job.name, paid.until, paid.amount)
+            for job, names in paying.items():
+                for paid in journal.settlements(job) if names else ():
+                    for name in names:
+                        yield Payment(name, job, paid.until, paid.amount)

@@ -168,11 +168,10 @@ class Handler:
 
     def refuse_unpayable(self, spec: TrainingJob) -> None:
         """Raises UserError for a job whose account is not there, or can never pay its first epoch."""
-        account = spec.spec.budget.account
-        if account is None:
-            return
-        if problem := self.accounts.problem_of(account, spec.spec.price_book.currency):
+        if problem := self.accounts.problem_of(spec):
             raise UserError(f"{spec.name}: {problem}")
+        if not self.accounts.paying(spec):
+            return
         job = fold.submitted(ev.JobSubmitted(self.now(), spec.name, spec.to_json(), ""))
         job.see_nodes(self._reducer.nodes.all)
         job.account_money = self.accounts.money(job, self.now())
@@ -182,8 +181,8 @@ class Handler:
             raise UserError(f"{spec.name}: {short.message}; raise it: {short.helps} AMOUNT, {helps}")
 
     def set_account(self, wanted: ev.AccountSet) -> None:
-        """Set the terms of a budget over jobs. Raises UserError for those that cannot be."""
-        accounts.refuse(self.accounts, wanted)
+        """Set the terms of a budget over jobs, or remove it. Raises UserError where that cannot be."""
+        accounts.refuse(self.accounts, self.jobs, wanted)
         self._send(wanted.at_time(self.now()))
 
     def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:

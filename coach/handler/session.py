@@ -15,11 +15,13 @@ from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.accounts import Accounts, Payer
 from coach.core.jobs.job import Job
 from coach.core.money import Money
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Model
+from coach.handler import accounts
 from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
@@ -103,7 +105,9 @@ class Session(Foreground):
 
     def _open(self, wanted: Path | None) -> Journal:
         """The journal of the resumed jobs, that of the accounts, or any that no handler has."""
-        paid = [one.name for one in self.chosen if one.spec.spec.budget.account is not None]
+        may_be = [one for one in self.chosen if Payer.of(one.spec)]
+        known = accounts.read(self.home)[0] if may_be else Accounts()
+        paid = [one.name for one in may_be if one.spec.spec.budget.account or known.paying(one.spec)]
         if not paid or wanted is not None:
             return self.home.open_journal(wanted)
         try:

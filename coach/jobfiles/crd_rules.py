@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coach.core.spec.job import SERVED_OPTIMIZERS
 from coach.core.spec.program import GOAL_WORDS
 from coach.core.spec.types import SCHEMES, URI_PATTERN
 
@@ -19,8 +20,11 @@ Schema = dict[str, Any]
 MUTABLE = ("budget", "suspend", "priority")
 
 
-def _rule(expression: str, message: str, field: str = "", values: str = "") -> Rule:
-    """`field`: the wrong field, relative to the rule's own; `values`: CEL expressions for the message's %d and %s."""
+def rule(expression: str, message: str, field: str = "", values: str = "") -> Rule:
+    """A rule of a CRD. `field`: the wrong field, relative to the rule's own.
+
+    `values`: CEL expressions for the message's %d and %s.
+    """
     found = {"rule": expression, "message": message}
     if values:  # the estimated cost of `+ string(number)` would be too high
         found = {"rule": expression, "messageExpression": f"{json.dumps(message)}.format([{values}])"}
@@ -29,7 +33,7 @@ def _rule(expression: str, message: str, field: str = "", values: str = "") -> R
 
 def _within_limits(role: str, least: str, most: str) -> Rule:
     count = f"self.policy.{role}"
-    return _rule(
+    return rule(
         f"self.policy.name != 'static' || !has({count}) || ({least} <= {count} && {count} <= {most})",
         f"outside the job's limits - %d to %d, or other limits in spec.{role}",
         f".policy.{role}",
@@ -38,6 +42,9 @@ def _within_limits(role: str, least: str, most: str) -> Rule:
 
 
 _PYTORCH = "(has(self.framework) && self.framework == 'pytorch')"
+
+
+_PS_LITE = "self.parameterServer == 'ps-lite'"
 
 
 def _of_models(rule: Rule) -> Rule:
@@ -69,7 +76,7 @@ _STATIC = "required - a count, for the policy static"
 
 
 def _only_static(role: str) -> Rule:
-    return _rule(
+    return rule(
         f"self.name == 'static' || !has(self.{role})",
         "has no meaning for the policy coach - "
         "together with name: static, or spec.workers and spec.servers for limits",
@@ -79,7 +86,7 @@ def _only_static(role: str) -> Rule:
 
 _NO_SERVERS = "PyTorch jobs train by all-reduce, without parameter servers - leave `servers` out"
 _EITHER = "amount and currency, an account, or unlimited: true alone"
-_NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
+_NOT_EMPTY = rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
 _LEAST, _MOST = _limit("workers", "min", 1), _limit("workers", "max", 4)
 _OWN = "a program has its own - leave `%s` out"
 
@@ -89,10 +96,10 @@ _SHOWS_ITS_GOAL = f"self.metric.matches('(?i)(^|[^a-z0-9])({'|'.join(sorted(GOAL
 #: By the path of the field in `spec`.
 _RULES: dict[tuple[str, ...], list[Rule]] = {
     (): [
-        _rule("has(self.model) || has(self.program)", "required - a model file; or a program", ".model"),
-        _of_models(_rule("has(self.data)", "required - the data set, and its format", ".data")),
+        rule("has(self.model) || has(self.program)", "required - a model file; or a program", ".model"),
+        _of_models(rule("has(self.data)", "required - the data set, and its format", ".data")),
         *(
-            _of_programs(_rule(f"!has(self.{key})", _OWN % key, f".{key}"))
+            _of_programs(rule(f"!has(self.{key})", _OWN % key, f".{key}"))
             for key in (
                 "model",
                 "data",
@@ -104,33 +111,33 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
                 "epoch",
             )
         ),
-        _of_programs(_rule("has(self.image)", "required - the image that the program runs in", ".image")),
+        _of_programs(rule("has(self.image)", "required - the image that the program runs in", ".image")),
         _of_programs(
-            _rule(
+            rule(
                 "!has(self.framework) || self.framework == 'any'",
                 "a program has any - leave `framework` out",
                 ".framework",
             )
         ),
         _of_models(
-            _rule(
+            rule(
                 "!has(self.framework) || self.framework != 'any'",
                 "only a program has any - mxnet or pytorch",
                 ".framework",
             )
         ),
-        _rule(
+        rule(
             "!has(self.target) || !has(self.objective) || !self.objective.startsWith('best-')",
             "has no meaning for a job with a target - soonest or cheapest; or leave `target` out",
             ".objective",
         ),
-        _rule(
+        rule(
             "has(self.target) || !has(self.objective) || self.objective.startsWith('best-')",
             "needs a target - best-loss or best-accuracy; or a target",
             ".objective",
         ),
         _of_models(
-            _rule(
+            rule(
                 "has(self.target) || has(self.budget.amount) || has(self.timeLimit) || has(self.maxEpochs)",
                 "required where nothing else ends the job - "
                 "a target, an amount as budget, timeLimit or maxEpochs",
@@ -138,10 +145,10 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             )
         ),
         _of_models(
-            _rule(f"{_LEAST} <= {_MOST}", "more than max, which is %d - at most max", ".workers.min", _MOST)
+            rule(f"{_LEAST} <= {_MOST}", "more than max, which is %d - at most max", ".workers.min", _MOST)
         ),
         _of_models(
-            _rule(
+            rule(
                 f"{_MOST} <= self.batchSize",
                 "more than batchSize, which is %d - at most one worker a sample",
                 ".workers.max",
@@ -151,17 +158,17 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         _of_models(_within_limits("workers", _LEAST, _MOST)),
         _with_servers(_within_limits("servers", _limit("servers", "min", 1), _limit("servers", "max", 4))),
         _with_servers(
-            _rule("self.policy.name != 'static' || has(self.policy.servers)", _STATIC, ".policy.servers")
+            rule("self.policy.name != 'static' || has(self.policy.servers)", _STATIC, ".policy.servers")
         ),
         _with_servers(
-            _rule(
+            rule(
                 "!has(self.servers) || self.servers.min > 0",
                 "too small - 1 or more; only PyTorch jobs train without parameter servers",
                 ".servers.min",
             )
         ),
         _with_servers(
-            _rule(
+            rule(
                 "!has(self.optimizer) || !has(self.optimizer.schedule)",
                 "has no meaning for an MXNet job - no schedule; only PyTorch jobs have them",
                 ".optimizer.schedule",
@@ -169,7 +176,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
         *(
             _with_servers(
-                _rule(
+                rule(
                     off,
                     f"has no meaning for an MXNet job - leave `{field}` out; only PyTorch jobs have it",
                     f".{field}",
@@ -178,25 +185,47 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             for field, off in (("deterministic", "!self.deterministic"), ("autocast", "!has(self.autocast)"))
         ),
         _with_servers(
-            _rule(
+            rule(
                 "self.data.readers == 0",
                 "has no meaning for an MXNet job - leave it out: the arrays of an MXNet job are in memory",
                 ".data.readers",
             )
         ),
         _with_servers(
-            _rule(
+            rule(
                 "self.mode != 'async' || !has(self.clip)",
                 "not in asynchronous mode - leave `clip` out: servers apply each worker's gradients by themselves",
                 ".clip",
             )
         ),
-        _without_servers(_rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),
-        _without_servers(
-            _rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")
+        _with_servers(
+            rule(
+                f"self.mode != 'async' || {_PS_LITE}",
+                "elastic servers are synchronous - sync; or parameterServer: ps-lite",
+                ".mode",
+            )
+        ),
+        _with_servers(
+            rule(
+                f"{_PS_LITE} || !has(self.optimizer) "
+                f"|| self.optimizer.name.lowerAscii() in {list(SERVED_OPTIMIZERS)}",
+                f"does not run on elastic servers - {', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite",
+                ".optimizer.name",
+            )
         ),
         _without_servers(
-            _rule(
+            rule(
+                _PS_LITE,
+                "only MXNet jobs have parameter servers - leave `parameterServer` out",
+                ".parameterServer",
+            )
+        ),
+        _without_servers(rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),
+        _without_servers(
+            rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")
+        ),
+        _without_servers(
+            rule(
                 "self.mode == 'sync'",
                 "PyTorch jobs train by all-reduce, so workers step together - sync; or leave `mode` out",
                 ".mode",
@@ -204,7 +233,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
     ],
     ("model",): [
-        _rule(
+        rule(
             "!has(self.net) || !self.file.matches('[.]py:[A-Za-z_][A-Za-z0-9_]*$') "
             "|| self.file.endsWith('.py:' + self.net)",
             "not the one that file names - one of the two",
@@ -212,33 +241,33 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         )
     ],
     ("optimizer",): [
-        _rule(
+        rule(
             "has(self.learningRate) || has(self.lr)",
             "required - a number above 0, at most 1000",
             ".learningRate",
         ),
-        _rule("!has(self.learningRate) || !has(self.lr)", "said twice - learningRate alone", ".lr"),
+        rule("!has(self.learningRate) || !has(self.lr)", "said twice - learningRate alone", ".lr"),
     ],
     ("data",): [
-        _rule(
+        rule(
             "has(self.uri) || self.format in ['digits8x8', 'custom']",
             "required - where the %s data set is",
             ".uri",
             "self.format",
         ),
-        _rule(
+        rule(
             "!has(self.uri) || self.format != 'digits8x8'",
             "has no meaning for digits8x8 - no uri: scikit-learn ships these digits",
             ".uri",
         ),
     ],
     ("target",): [
-        _rule(
+        rule(
             "has(self.loss) || has(self.accuracy) || has(self.metric)",
             "no measure - one of loss, accuracy and metric",
         ),
         *(
-            _rule(
+            rule(
                 f"!has(self.{first}) || !has(self.{second})",
                 f"a second measure after {first} - only one of loss, accuracy and metric",
                 f".{second}",
@@ -246,7 +275,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             for first, second in (("loss", "accuracy"), ("loss", "metric"), ("accuracy", "metric"))
         ),
         *(
-            _rule(
+            rule(
                 f"!has(self.{key}) || has(self.metric) || !has(self.{of})",
                 f"has no meaning for {of} - a metric by name; or {of} alone",
                 f".{key}",
@@ -254,21 +283,21 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             for key in ("value", "goal")
             for of in ("loss", "accuracy")
         ),
-        _rule("!has(self.metric) || has(self.value)", "required - the value to reach", ".value"),
-        _rule(
+        rule("!has(self.metric) || has(self.value)", "required - the value to reach", ".value"),
+        rule(
             f"!has(self.metric) || has(self.goal) || {_SHOWS_ITS_GOAL}",
             "required for a metric whose name does not show it - minimize or maximize",
             ".goal",
         ),
     ],
-    ("clip",): [_rule("has(self.norm) || has(self.value)", "clips nothing - a norm, or a value")],
+    ("clip",): [rule("has(self.norm) || has(self.value)", "clips nothing - a norm, or a value")],
     ("epoch",): [
-        _rule(
+        rule(
             "has(self.samples) || has(self.fraction) || has(self.time)",
             "no measure - one of samples, fraction and time",
         ),
         *(
-            _rule(
+            rule(
                 f"!has(self.{first}) || !has(self.{second})",
                 f"a second measure after {first} - one of samples, fraction and time",
                 f".{second}",
@@ -278,62 +307,62 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
     ],
     ("budget",): [
         # The API server compares a whole number with a minimum whose fraction it drops: 0 would pass.
-        _rule("!has(self.amount) || self.amount > 0.0", "too small - from 0.000001", ".amount"),
-        _rule("!has(self.unlimited) || !has(self.amount)", f"both unlimited and amount - {_EITHER}"),
-        _rule(
+        rule("!has(self.amount) || self.amount > 0.0", "too small - from 0.000001", ".amount"),
+        rule("!has(self.unlimited) || !has(self.amount)", f"both unlimited and amount - {_EITHER}"),
+        rule(
             "!has(self.unlimited) || has(self.amount) || !has(self.currency)",
             f"both unlimited and currency - {_EITHER}",
         ),
-        _rule(
+        rule(
             "!has(self.unlimited) || has(self.amount) || has(self.currency) || !has(self.chanceOfRunningOut)",
             f"has no meaning for an unlimited budget - {_EITHER}",
             ".chanceOfRunningOut",
         ),
-        _rule(
+        rule(
             "has(self.chanceOfRunningOut) == has(oldSelf.chanceOfRunningOut) "
             "&& (!has(self.chanceOfRunningOut) || self.chanceOfRunningOut == oldSelf.chanceOfRunningOut)",
             "cannot change - the one of before; or another job",
             ".chanceOfRunningOut",
         ),
-        _rule(
+        rule(
             "!has(self.unlimited) || has(self.amount) || has(self.currency) || !has(self.account)",
             f"both unlimited and account - {_EITHER}",
         ),
-        _rule(
+        rule(
             "has(self.account) == has(oldSelf.account) && (!has(self.account) || self.account == oldSelf.account)",
             "cannot change - the one of before; or another job",
             ".account",
         ),
-        _rule(
+        rule(
             "!has(self.account) || has(self.amount) == has(oldSelf.amount)",
             "cannot be added, or taken away - as it was before; or another job",
             ".amount",
         ),
-        _rule(
+        rule(
             "has(self.unlimited) || has(self.amount) || has(self.currency) || has(self.account)",
             f"no amount - {_EITHER}",
         ),
-        _rule(
+        rule(
             "has(self.amount) || !has(self.currency) || has(self.unlimited)",
             f"required - {_EITHER}",
             ".amount",
         ),
-        _rule(
+        rule(
             "has(self.currency) || !has(self.amount) || has(self.unlimited)",
             f"required - {_EITHER}",
             ".currency",
         ),
-        _rule(
+        rule(
             "has(self.unlimited) == has(oldSelf.unlimited)",
             "cannot become unlimited, or limited - a larger amount; or another job",
         ),
-        _rule(
+        rule(
             "!has(self.amount) || !has(oldSelf.amount) || self.amount >= oldSelf.amount",
             "less than before, which was %s - that or more",
             ".amount",
             "oldSelf.amount",
         ),
-        _rule(
+        rule(
             "!has(self.currency) || !has(oldSelf.currency) || self.currency == oldSelf.currency",
             "another currency than before, which was %s - that",
             ".currency",
@@ -342,12 +371,12 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
     ],
     ("servers",): [_NOT_EMPTY],
     ("policy",): [
-        _rule("self.name != 'static' || has(self.workers)", _STATIC, ".workers"),
+        rule("self.name != 'static' || has(self.workers)", _STATIC, ".workers"),
         _only_static("workers"),
         _only_static("servers"),
     ],
     ("miniEpoch",): [
-        _rule(
+        rule(
             "self.minSeconds < self.maxSeconds",
             "not below maxSeconds, which is %s - less",
             ".minSeconds",
@@ -375,12 +404,12 @@ def for_field(path: tuple[str, ...], node: Schema) -> list[Rule]:
     found = list(_RULES.get(path, ()))
     if node.get("pattern") == URI_PATTERN:
         found += [
-            _rule(
+            rule(
                 f"!self.contains('://') || self.matches('^({'|'.join(SCHEMES)})://')",
                 "no such kind of URI: %s:// - a path, or file://, s3:// or gs:// and a path",
                 values="self.split('://')[0]",
             ),
-            _rule(
+            rule(
                 f"!self.matches('^({'|'.join(SCHEMES)}):///*$')",
                 "a URI without a path - %s:// and a path",
                 values="self.split('://')[0]",
@@ -388,7 +417,7 @@ def for_field(path: tuple[str, ...], node: Schema) -> list[Rule]:
         ]
     if node.get("format") == "cpu":
         found.append(
-            _rule(
+            rule(
                 "type(self) == int ? self > 0 && self <= 1024 : "
                 "quantity(self).isGreaterThan(quantity('0')) && !quantity(self).isGreaterThan(quantity('1024'))",
                 "CPU out of bounds - more than 0 and at most 1024 cores",
@@ -396,7 +425,7 @@ def for_field(path: tuple[str, ...], node: Schema) -> list[Rule]:
         )
     if node.get("format") == "memory":
         found.append(
-            _rule(
+            rule(
                 f"type(self) == int ? self >= {16 << 20} && self <= {64 << 40} : "
                 "!quantity(self).isLessThan(quantity('16Mi')) && !quantity(self).isGreaterThan(quantity('64Ti'))",
                 "memory out of bounds - 16Mi to 64Ti",
@@ -406,7 +435,7 @@ def for_field(path: tuple[str, ...], node: Schema) -> list[Rule]:
         above = "> 0" if path in _ABOVE_0 else ">= 0"
         at_least = "above 0" if path in _ABOVE_0 else "0 or more"
         found.append(
-            _rule(
+            rule(
                 f"type(self) == int ? self {above} && self <= {_YEAR} : "
                 f"{_seconds()} {above}.0 && {_seconds()} <= {_YEAR}.0",
                 f"out of bounds - {at_least}, at most 365d",
@@ -428,7 +457,7 @@ def unchanged(fields: dict[str, Schema], required: list[str]) -> tuple[list[Rule
         for key, node in fields.items()
         if key not in MUTABLE and key not in required and "default" not in node
     ]
-    of_all = [_rule(f"has(self.{key}) == has(oldSelf.{key})", words, f".{key}") for key in optional]
+    of_all = [rule(f"has(self.{key}) == has(oldSelf.{key})", words, f".{key}") for key in optional]
     # What rules cannot see into, they see to be equal or not as a part of the whole.
     for hidden in (key for key, node in fields.items() if not visible(node)):
         same = [
@@ -438,5 +467,5 @@ def unchanged(fields: dict[str, Schema], required: list[str]) -> tuple[list[Rule
                 for key in optional
             ),
         ]
-        of_all.append(_rule(f"self == oldSelf || !({' && '.join(same)})", f"{hidden}: {words}"))
-    return of_all, _rule("self == oldSelf", words)
+        of_all.append(rule(f"self == oldSelf || !({' && '.join(same)})", f"{hidden}: {words}"))
+    return of_all, rule("self == oldSelf", words)

@@ -22,6 +22,9 @@ class ConditionType(StrEnum):
     PODS_READY = "PodsReady"
     COMPLETE = "Complete"
     FAILED = "Failed"
+    #: Of a TrainingBudget.
+    READY = "Ready"
+    EXHAUSTED = "Exhausted"
 
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -31,11 +34,11 @@ class Condition(SpecModel):
     """One condition, as Kubernetes's API conventions have it."""
 
     type: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z]{0,62}$")] = Field(
-        description="Suspended, PodsReady, Complete or Failed."
+        description="Its name, such as Failed."
     )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
     observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation of the job that it was set for."
+        default=None, ge=0, description="The generation of the object that it was set for."
     )
     last_transition_time: Time = Field(description="When its status last changed.")
     reason: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z]{0,126}$")] = Field(

@@ -1,6 +1,6 @@
 """The job file's schema: as a tree to look fields up in, and as a Kubernetes CRD.
 
-    python -m coach.jobfiles.schema      writes the CRD into the chart
+    python -m coach.jobfiles.schema      writes the CRDs into the chart
 
 A CRD wants a *structural* schema (Kubernetes documentation, "Specifying a structural schema"): no `$ref`, a type for
 every field, `exclusiveMinimum` as a flag, no `additionalProperties` next to `properties`, no `null` branch, defaults
@@ -10,6 +10,7 @@ only outside of logical junctors, nothing said of `metadata` but its name.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,16 @@ import yaml
 
 from coach.core.spec import quantities
 from coach.core.spec.job import API_VERSION, TrainingJob
-from coach.jobfiles import crd_rules
+from coach.jobfiles import crd_rules, training_budget
 from coach.jobfiles.prices import OFFER
 from coach.jobfiles.resource_status import TrainingJobStatus
+from coach.jobfiles.training_budget import TrainingBudgetSpec, TrainingBudgetStatus
 
 Schema = dict[str, Any]
+Columns = tuple[tuple[str, str, str], ...]
 
 GROUP, VERSION = API_VERSION.split("/")
 KIND = "TrainingJob"
-PLURAL = "trainingjobs"
 
 _KEPT = ("type", "description", "default", "enum", "pattern", "minLength", "maxLength")
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
@@ -170,8 +172,7 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
         if schema.get("x-kubernetes-preserve-unknown-fields"):  # any plain value
             return schema
         schema["additionalProperties"] = structural(node["additionalProperties"])
-        if "maxProperties" in node:
-            schema["maxProperties"] = node["maxProperties"]
+        schema |= {key: node[key] for key in ("minProperties", "maxProperties") if key in node}
     return schema
 
 
@@ -212,12 +213,16 @@ def status_schema() -> Schema:
     return structural(_resolve(schema, schema["$defs"]))
 
 
-def job_schema() -> Schema:
-    """The structural schema of a TrainingJob."""
-    document = tree()["properties"]
-    name = structural(document["metadata"]["properties"]["name"])
+def _metadata() -> Schema:
+    """What a CRD may say of metadata: the bounds of the name."""
+    name = structural(tree()["properties"]["metadata"]["properties"]["name"])
     for limit in ("description", "default"):
         name.pop(limit, None)
+    return {"type": "object", "properties": {"name": name}}
+
+
+def job_schema() -> Schema:
+    """The structural schema of a TrainingJob."""
     return {
         "type": "object",
         "description": "A training job: a model and its data, or a program; a target and a budget.",
@@ -225,38 +230,74 @@ def job_schema() -> Schema:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object", "properties": {"name": name}},
+            "metadata": _metadata(),
             "spec": _spec(),
             "status": status_schema(),
         },
     }
 
 
-def crd() -> Schema:
-    """The CustomResourceDefinition `trainingjobs.coach.dev`."""
+def budget_schema() -> Schema:
+    """The structural schema of a TrainingBudget."""
+    models = (
+        TrainingBudgetSpec.model_json_schema(by_alias=True),
+        TrainingBudgetStatus.model_json_schema(by_alias=True),
+    )
+    spec, status = (structural(_resolve(one, one["$defs"])) for one in models)
+    rules = training_budget.RULES
+    spec["properties"]["currency"]["x-kubernetes-validations"] = rules["currency"]
+    return {
+        "type": "object",
+        "description": "A budget over jobs: what they may spend together in each period.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": _metadata(),
+            "spec": spec,
+            "status": status,
+        },
+        "x-kubernetes-validations": rules[""],
+    }
+
+
+def crd(
+    kind: str = KIND,
+    short: str = "tj",
+    schema: Callable[[], Schema] = job_schema,
+    columns: Columns = _COLUMNS,
+) -> Schema:
+    """The CustomResourceDefinition `trainingjobs.coach.dev`, or of another kind."""
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": job_schema()},
+        "schema": {"openAPIV3Schema": schema()},
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS
+            {"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns
         ],
     }
+    singular = kind.lower()
+    plural = f"{singular}s"
     names = {
-        "plural": PLURAL,
-        "singular": "trainingjob",
-        "kind": KIND,
-        "listKind": f"{KIND}List",
-        "shortNames": ["tj"],
+        "plural": plural,
+        "singular": singular,
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "shortNames": [short],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {"group": GROUP, "names": names, "scope": "Namespaced", "versions": [version]},
     }
+
+
+def budget_crd() -> Schema:
+    """The CustomResourceDefinition `trainingbudgets.coach.dev`."""
+    return crd("TrainingBudget", "tb", budget_schema, training_budget.COLUMNS)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -272,13 +313,18 @@ def to_yaml(document: Schema) -> str:
 
 
 CHART_FILE = Path("deploy/chart/files/trainingjob-crd.yaml")
-_HEAD = "# Written by python -m coach.jobfiles.schema; the types in coach/core/spec are what to change.\n"
+BUDGET_FILE = Path("deploy/chart/files/trainingbudget-crd.yaml")
+_HEAD = "# Written by python -m coach.jobfiles.schema; the types in {} are what to change.\n"
 
 
-def crd_file() -> str:
-    """The text of the chart's file."""
-    return _HEAD + to_yaml(crd())
+def crd_files() -> dict[Path, str]:
+    """The texts of the chart's files."""
+    return {
+        CHART_FILE: _HEAD.format("coach/core/spec") + to_yaml(crd()),
+        BUDGET_FILE: _HEAD.format("coach/jobfiles/training_budget.py") + to_yaml(budget_crd()),
+    }
 
 
 if __name__ == "__main__":
-    CHART_FILE.write_text(crd_file(), encoding="utf-8")
+    for file, text in crd_files().items():
+        file.write_text(text, encoding="utf-8")

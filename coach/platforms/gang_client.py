@@ -128,7 +128,7 @@ class GangClient:
             for rank, pod in enumerate(pod for pod in order.action.pods if pod.role is role)
         ]
         self._workers = [member for member in self.members if member.pod.role is Role.WORKER]
-        #: Workers that the others of an elastic group go on without.
+        #: Workers and servers that the others of an elastic group go on without.
         self._lost: list[Member] = []
 
     def stop(self, reason: Reason) -> None:
@@ -177,7 +177,7 @@ class GangClient:
                 if not all(map(self._can_do_without, errors)):
                     raise await self._cause(errors, pending)
                 self._lost += [error.member for error in errors if isinstance(error, MemberError)]
-                if len(self._lost) == len(workers):
+                if not all(map(self._left, {member.pod.role for member in self._lost})):
                     raise await self._cause(errors, pending)
                 if errors:
                     await self._go_on_without_the_lost()
@@ -205,7 +205,7 @@ class GangClient:
         return next((member for member in self._workers if member not in self._lost), None)
 
     def _can_do_without(self, error: BaseException) -> bool:
-        """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job.
+        """Whether the others of an elastic group go on: a worker or server is gone, and nothing is wrong with the job.
 
         A probe measures all of them.
         """
@@ -213,14 +213,24 @@ class GangClient:
             self._order.spec.spec.elastic
             and self._order.action.kind is EpochKind.FULL
             and isinstance(error, MemberError)
-            and error.member.pod.role is Role.WORKER
+            and error.member.pod.role is not Role.SCHEDULER
             and error.reason in _GONE
         )
 
+    def _left(self, role: Role) -> list[int]:
+        """The ranks of the members of this role that were not lost."""
+        return [
+            member.rank for member in self.members if member.pod.role is role and member not in self._lost
+        ]
+
+    def _members(self) -> dict[str, list[int]]:
+        """Who belongs to an elastic group, as its scheduler hears it."""
+        servers = self._left(Role.SERVER)
+        return {"members": self._left(Role.WORKER)} | ({"server_members": servers} if servers else {})
+
     async def _go_on_without_the_lost(self) -> None:
         """Have an elastic group that is still forming wait for the others only."""
-        ranks = [worker.rank for worker in self._workers if worker not in self._lost]
-        body = {"op": "resize", "group": self._order.action.group, "members": ranks}
+        body = {"op": "resize", "group": self._order.action.group, **self._members()}
         with contextlib.suppress(MemberError):  # the scheduler's own watcher says what is wrong with it
             await self._call(self.members[0], body, ANSWER_SECONDS)
 
@@ -255,7 +265,7 @@ class GangClient:
             "threads": max(1, int(spec.resources.of(member.pod.role).cpu)),
         }
         if spec.elastic and member.pod.role is Role.SCHEDULER:
-            body["members"] = [worker.rank for worker in self._workers]
+            body |= self._members()
         if member.pod.role is Role.WORKER:
             body |= training_fields(spec) | {
                 "position": action.position,

@@ -14,6 +14,7 @@ from coach.core.jobs import fold
 from coach.core.jobs.accounts import Account, Accounts
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason
+from coach.core.lifecycle.account_forecast import account_forecast
 from coach.core.money import Charge, Money, to_amount
 from coach.core.periods import EVER, MONTH, Period
 from coach.handler.accounts import Payment
@@ -190,28 +191,32 @@ def ledger(records: Iterable[Any], name: str) -> list[LedgerRow]:
 
 def account_rows(accounts: Accounts, jobs: Mapping[str, Job], now: float) -> list[AccountRow]:
     """The rows of all accounts at `now`, each before those that are in it."""
-    ordered = sorted(
-        accounts.known.values(), key=lambda one: [each.name for each in reversed(accounts.above(one.name))]
-    )
-    live = [job for job in jobs.values() if not job.ended and job.spec.budget.account is not None]
-    return [_account_row(accounts, account, live, now) for account in ordered]
+    live = [job for job in jobs.values() if not job.ended and accounts.of(job)]
+    return [_account_row(accounts, account, live, now) for account in accounts.present]
 
 
 def _account_row(accounts: Accounts, account: Account, live: list[Job], now: float) -> AccountRow:
     own = [job for job in live if account in accounts.of(job)]
+    found = account_forecast(accounts, account, own, now)
+    spent = (found.spent.low, found.spent.expected, found.spent.high) if found else (None, None, None)
     return AccountRow(
         name=account.name,
         parent=account.parent,
+        labels=",".join(map("=".join, account.labels.items())),
         amount=to_amount(account.amount),
         currency=account.currency,
         period=account.period.kind,
         timezone=account.period.zone,
         spent=to_amount(accounts.spent(account, now)),
-        reserved=to_amount(accounts.reserved(account)),
+        reserved=to_amount(account.held),
         left=to_amount(accounts.left(account, now)),
         since=_iso(account.period.start(now)),
         until=_iso(account.period.end(now)),
         noticed=accounts.noticed(account, now),
+        forecast_low=spent[0],
+        forecast=spent[1],
+        forecast_high=spent[2],
+        runs_out=_iso(found.runs_out) if found and found.runs_out else None,
         jobs=len(own),
         waiting=sum(job.reason is Reason.ACCOUNT_SPENT for job in own),
     )
@@ -223,6 +228,8 @@ def _iso(at: float) -> str | None:
 
 def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Payment]) -> list[SpendingRow]:
     """Who spent what: a row for each account, period and job, the newest period first, the dearest job first.
+
+    A job that has the labels of several accounts has a row in each; what is in an account is not repeated above.
 
     Rolling windows and accounts for ever have no periods: their months are shown.
     """

@@ -34,6 +34,13 @@ class Line:
     important: bool = True
 
 
+def notice(record: act.NoticeAccount) -> str:
+    """`account team-a: 80 %, 40.10 of 50.00 spent`."""
+    spent, amount = (formatting.amount(to_amount(money)) for money in (record.spent, record.amount))
+    what = f"{record.percent} %" if record.percent < NOTICES[-1] else "what it has left is too little"
+    return f"account {record.account}: {what}, {spent} of {amount} spent"
+
+
 class EventFormatter:
     """Formats records as text. `jobs()` gives the jobs after the record (live: after its whole event)."""
 
@@ -187,9 +194,7 @@ class EventFormatter:
         return f"{record.pod.name} is gone: {record.message}"
 
     def _notice(self, _job: Job, record: act.NoticeAccount) -> str:
-        spent, amount = (formatting.amount(to_amount(money)) for money in (record.spent, record.amount))
-        what = f"{record.percent} %" if record.percent < NOTICES[-1] else "what it has left is too little"
-        return f"account {record.account}: {what}, {spent} of {amount} spent"
+        return notice(record)
 
     def _enter(self, job: Job, record: act.SetStatus) -> str | tuple[str, bool] | None:
         if record.reason in _SAID_ELSEWHERE:

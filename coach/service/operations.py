@@ -18,6 +18,7 @@ from coach.core.jobs.job import Job
 from coach.core.money import Money, to_amount
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
+from coach.handler.accounts import payments, removal
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import over
 from coach.handler.known_optimizers import optimizers_here
@@ -30,8 +31,8 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose, unknown_job
 from coach.jobfiles.load import LoadedJob, load_contents
 from coach.jobfiles.optimizers import nothing_known
-from coach.report.accounting import account_rows
-from coach.report.row_types import AccountRow, JobDetails, JobRow, Plan
+from coach.report.accounting import account_rows, spending_rows
+from coach.report.row_types import AccountRow, JobDetails, JobRow, Plan, SpendingRow
 from coach.report.rows import Rows
 from coach.service.requests import NO_KEY, KeyedRequest
 
@@ -283,7 +284,10 @@ class Service:
                 taken.append(SubmittedJob(self.row(done.job), done.resumed, ""))
             else:
                 one = chosen[number]
-                warning = "" if one.past else budget_warning(one.spec, self._past, self.nodes)
+                past = dict(self._past)
+                warning = (
+                    "" if one.past else await asyncio.to_thread(budget_warning, one.spec, past, self.nodes)
+                )
                 note = "; ".join(filter(None, (one.said, warning)))
                 taken.append(SubmittedJob(self.row(one.name), one.past is not None, note))
         return taken
@@ -368,13 +372,27 @@ class Service:
         """The budgets over jobs."""
         return account_rows(self.handler.accounts, self.jobs, self.handler.now())
 
+    async def spending(self) -> list[SpendingRow]:
+        """What each job paid out of which account."""
+        known, jobs = self.handler.accounts, dict(self.jobs)
+        paying = {name: known.innermost(job) for name, job in jobs.items()}
+        paid = await asyncio.to_thread(lambda: list(payments(self.home, paying)))
+        return spending_rows(known, jobs, paid)
+
     async def set_account(self, wanted: ev.AccountSet) -> AccountRow:
         """Make a budget over jobs, or change its terms. Raises UserError for terms that cannot be."""
+        await self._set(wanted)
+        return next(row for row in self.accounts() if row.name == wanted.account)
+
+    async def remove_account(self, name: str) -> None:
+        """Remove a budget over jobs. Raises UserError where there is none, or a job needs it."""
+        await self._set(removal(self.handler.accounts, name))
+
+    async def _set(self, wanted: ev.AccountSet) -> None:
         self._refuse_when_stopping()
         async with self._setting:
             self.handler.set_account(wanted)
             await self._answer(ev.AccountSet, "")
-        return next(row for row in self.accounts() if row.name == wanted.account)
 
     def _refuse_when_stopping(self) -> None:
         if self.stopping:

@@ -25,8 +25,8 @@ from coach.handler.offline import NullPlatform
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
-from coach.report.accounting import account_rows
-from coach.report.row_types import AccountRow, JobDetails, JobRow
+from coach.report.accounting import account_rows, spending_rows
+from coach.report.row_types import AccountRow, JobDetails, JobRow, SpendingRow
 from coach.service.bind import Http, listen
 from coach.service.http_app import make_app
 from coach.service.operations import ReadOnlyError, Service
@@ -114,12 +114,18 @@ class ReadOnlyService(Service):
         """Raises ReadOnlyError."""
         raise ReadOnlyError("this page only shows jobs; to submit and steer them: coach serve")
 
-    take = submit = resume = cancel = suspend = set_account = _refuse
+    take = submit = resume = cancel = suspend = set_account = remove_account = _refuse
 
     def accounts(self) -> list[AccountRow]:
         """The budgets over jobs."""
         known, jobs = accounts.read(self.home)
         return account_rows(known, jobs, self.handler.now())
+
+    async def spending(self) -> list[SpendingRow]:
+        """What each job paid out of which account."""
+        known, jobs = accounts.read(self.home)
+        paying = {name: known.innermost(job) for name, job in jobs.items()}
+        return spending_rows(known, jobs, accounts.payments(self.home, paying))
 
 
 def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:

@@ -178,9 +178,28 @@ async def accounts(context: InContext) -> schemas.Accounts:
 async def set_account(context: InContext, name: Name, setting: schemas.AccountTerms) -> AccountRow:
     """Make a budget over jobs, or change its terms; what was spent and reserved stays."""
     wanted = account_terms(
-        name, setting.amount, setting.currency, setting.period, setting.timezone, setting.parent
+        name,
+        setting.amount,
+        setting.currency,
+        setting.period,
+        setting.timezone,
+        setting.parent,
+        setting.labels,
     )
     return await context.service.set_account(wanted)
+
+
+@service_wide.delete("/accounts/{name}", tags=["accounts"], responses=may_answer(404, 409, 422, 503))
+async def remove_account(context: InContext, name: Name) -> schemas.Accounts:
+    """Remove a budget over jobs that pays no job which has not ended; the others. The journal keeps what was spent."""
+    await context.service.remove_account(name)
+    return schemas.Accounts(accounts=context.service.accounts())
+
+
+@service_wide.get("/spending", tags=["accounts"], responses=may_answer())
+async def spending(context: InContext) -> schemas.Spending:
+    """Who spent what: a row for each account, period and job."""
+    return schemas.Spending(rows=await context.service.spending())
 
 
 # -- looking at jobs -------------------------------------------------------------------------------------------

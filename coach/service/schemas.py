@@ -7,7 +7,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from coach.core.cluster import Instance
-from coach.report.row_types import AccountRow, EpochRow, ForecastRow, JobDetails, JobRow, LedgerRow, Plan
+from coach.report.row_types import (
+    AccountRow,
+    EpochRow,
+    ForecastRow,
+    JobDetails,
+    JobRow,
+    LedgerRow,
+    Plan,
+    SpendingRow,
+)
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20
@@ -142,12 +151,25 @@ class AccountTerms(_Body):
     parent: Annotated[str, Field(max_length=40, description="The account that it is in, which pays too.")] = (
         ""
     )
+    labels: Annotated[
+        dict[str, str],
+        Field(
+            max_length=8,
+            description="Jobs that have all of these are paid by it, whether they name it or not.",
+        ),
+    ] = {}
 
 
 class Accounts(BaseModel):
     """The budgets over jobs, each before those that are in it."""
 
     accounts: list[AccountRow]
+
+
+class Spending(BaseModel):
+    """What each job paid out of which account in which period."""
+
+    rows: list[SpendingRow]
 
 
 class Problem(BaseModel):

@@ -105,15 +105,15 @@ class Framework(Protocol):
 
     software: str  #: the framework and its version
     stops_threads: bool  #: whether it stops its own threads before a fork
-    elastic: bool  #: whether its groups change while they train, as all of them do or none
+    groups: tuple[str, ...]  #: "fixed", "elastic" for groups that change while they train, or both
 
     def make_group(self, request: StartRequest) -> Group:
-        """The member of a fixed group, not yet in it. Only where groups are not elastic."""
+        """The member of a fixed group, not yet in it. Only where groups can be fixed."""
 
     def make_elastic_group(
         self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]
     ) -> Any:
-        """A worker's side of a group that changes while it trains. Only where groups are elastic."""
+        """A worker's side of a group that changes while it trains. Only where groups can be elastic."""
 
     def make_learner(self, request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> Learner:
         """The user's model with initial weights from the job's seed. `sample`: a batch, and how many samples it has.

@@ -170,17 +170,19 @@ class Function:
             self._listen(left)
 
     def resize(self, body: dict) -> Answer:
-        """From now on these workers, by rank, belong to the elastic group of this scheduler."""
-        group, members = body.get("group"), body.get("members")
+        """From now on these workers, and servers, by rank, belong to the elastic group of this scheduler."""
+        group, members, servers = (body.get(key) for key in ("group", "members", "server_members"))
         if self.role != "scheduler":
             raise TrainingError("BadRequest", f"this function is a {self.role}; resize is for the scheduler")
         if fault := request.ranks(members):
             raise TrainingError("BadRequest", f"members is {members!r}; it {fault}")
+        if servers is not None and (fault := request.ranks(servers)):
+            raise TrainingError("BadRequest", f"server_members is {servers!r}; it {fault}")
         child = self._child
         if child is None or not child.usable or child.request.group != group or not child.request.elastic:
             raise TrainingError("BadRequest", f"no elastic group {group!r} here; start it with elastic: true")
-        ipc.send(child.socket, {"resize": members})
-        return 200, {"group": group, "members": members}
+        ipc.send(child.socket, {"resize": members, "servers": servers})
+        return 200, {"group": group, "members": members} | ({"server_members": servers} if servers else {})
 
     def stop(self, body: dict) -> Answer:
         """End the group, named by its id or by its current epoch. Naming one that is not there is no error."""
@@ -403,7 +405,7 @@ class Function:
                     TrainingError("PeerLost", "the group had just ended, at the deadline of the epoch before")
                 )
             elif message["signal"] is None and message["exit_status"] == 0:
-                if child.newest is not None and child.request.elastic and self.role == "worker":
+                if child.newest is not None and child.request.elastic and self.role != "scheduler":
                     self._fork(child.newest)  # it had left the group before it heard of this epoch
                     return
                 epoch.become("done", report={})

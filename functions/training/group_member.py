@@ -5,6 +5,7 @@ function sees the end of file on its socket, the group sees it on the liveness c
 happened.
 """
 
+import importlib
 import os
 import socket
 import sys
@@ -30,15 +31,12 @@ def run(request: StartRequest, loaded: Loaded, function: socket.socket) -> NoRet
         if request.memory is not None:
             linux.limit_memory(request.memory)
         linux.keep_freed_memory()
-        if request.elastic is not backend.current().elastic:
-            right = (
-                "say elastic: true"
-                if backend.current().elastic
-                else "leave elastic out: groups are fixed here"
+        kind = "elastic" if request.elastic else "fixed"
+        if kind not in (can := backend.current().groups):
+            message = (
+                f"elastic is {str(request.elastic).lower()} for {request.name}; groups here are {can[0]}"
             )
-            raise TrainingError(
-                "BadRequest", f"elastic is {str(request.elastic).lower()} for {request.name}; {right}"
-            )
+            raise TrainingError("BadRequest", message)
         backend.current().limit_threads(request.threads)
         reporter.state("forming")
         if request.elastic:
@@ -68,6 +66,9 @@ def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, func
     """A member whose group changes while it trains."""
     if request.role == "scheduler":
         hub.Hub(request, reporter).serve(function)
+        return
+    if request.role == "server":
+        importlib.import_module("training.servers.process").run(request, reporter, function)  # it needs pyzmq
         return
 
     def fail(error: BaseException) -> NoReturn:

@@ -29,6 +29,7 @@ PER_EPOCH = (
     "epoch_samples",
     "keep",
     "members",
+    "server_members",
     "wait_for_all",
 )
 
@@ -70,14 +71,14 @@ def _texts(value: Any) -> str | None:
 
 
 def ranks(value: Any) -> str | None:
-    """The fault of what should name workers by their ranks."""
+    """The fault of what should name workers, or servers, by their ranks."""
     good = (
         isinstance(value, list)
         and value
         and all(type(each) is int and each >= 0 for each in value)
         and len(set(value)) == len(value)
     )
-    return None if good else "must be the ranks of one or more workers"
+    return None if good else "must be one or more ranks, each once"
 
 
 def _flag(value: Any) -> str | None:
@@ -196,6 +197,7 @@ class StartRequest:
     autocast: Annotated[str, _one_of("bfloat16")] | None = None
     gpu: Flag = False
     members: Annotated[Sequence[int], ranks] | None = None
+    server_members: Annotated[Sequence[int], ranks] | None = None
     wait_for_all: Flag = False
     model_seconds: Positive = 30.0
 
@@ -221,7 +223,7 @@ class StartRequest:
 
     def group_part(self) -> dict:
         """The fields that must stay the same while the group stays formed."""
-        changing = (*PER_EPOCH, "workers") if self.elastic else PER_EPOCH
+        changing = (*PER_EPOCH, "workers", "servers") if self.elastic else PER_EPOCH
         return {name: value for name, value in asdict(self).items() if name not in changing}
 
 
@@ -260,11 +262,12 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
     count = {"scheduler": 1, "server": request.servers, "worker": request.workers}[request.role]
     if request.role != role:
         faults.append(f"role is {request.role}, but this function is a {role}")
-    if request.elastic and (request.servers or request.mode != "sync"):
-        faults.append("elastic groups have no servers: servers must be 0 and mode sync")
-    if request.members is not None and not (request.elastic and request.role == "scheduler"):
-        faults.append("members is for the scheduler of an elastic group")
-    if request.rank >= count and not (request.elastic and request.role == "worker"):
+    if request.elastic and request.mode != "sync":
+        faults.append(f"elastic groups are synchronous: mode is {request.mode}, and must be sync")
+    for name in ("members", "server_members"):
+        if getattr(request, name) is not None and not (request.elastic and request.role == "scheduler"):
+            faults.append(f"{name} is for the scheduler of an elastic group")
+    if request.rank >= count and not (request.elastic and request.role != "scheduler"):
         faults.append(f"rank is {request.rank}, but the group has {count} of role {request.role}")
     if request.role != "worker":
         return faults

@@ -230,7 +230,7 @@ class Worker:
             message = "an asynchronous group's servers hold its weights: it goes on from its own last checkpoint only"
             raise TrainingError("BadRequest", f"{message}; use another group id")
         self._make_learner()
-        self._load()
+        self._load(request.weights_in, request.position)
         return True
 
     def _make_learner(self) -> None:
@@ -241,16 +241,13 @@ class Worker:
             self._reader = backend.current().make_reader(self._dataset, self._request.readers, uri)
         self._learner = make_learner(self._request, self._loaded.model, self._dataset)
 
-    def _load(self) -> None:
+    def _load(self, weights: str | None, position: int) -> None:
         """Read the checkpoint that the epoch goes on from, if there is one."""
-        request = self._request
-        if request.weights_in is not None:
-            state = checkpoint.load(request.weights_in, backend.current().read_checkpoint)
-            resumed = request.position > 0
-            if resumed and state.position != request.position:
-                message = (
-                    f"{request.weights_in} is of position {state.position}, the epoch of {request.position}"
-                )
+        if weights is not None:
+            state = checkpoint.load(weights, backend.current().read_checkpoint)
+            resumed = position > 0
+            if resumed and state.position != position:
+                message = f"{weights} is of position {state.position}, the epoch of {position}"
                 raise TrainingError("CheckpointInvalid", message)
             # Weights for a first epoch are pre-trained ones: their optimizer's state does not belong to this job.
             self._learner.restore(state.arrays, state.settings if resumed else None)

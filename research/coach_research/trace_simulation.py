@@ -62,21 +62,29 @@ def answer(question: Question, policy: str, seed: int) -> Result:
     )
 
 
-def look(trace: str) -> tuple[list[str], dict[str, Any]]:
-    """What is in a trace, in lines and as JSON. Raises UserError, with the place, for whatever is wrong in the file."""
+def look(trace: str) -> tuple[list[str], dict[str, Any], tuple[Node, ...]]:
+    """What is in a trace, in lines and as JSON, and its nodes.
+
+    Raises UserError, with the place, for whatever is wrong in the file.
+    """
     read = read_trace(trace)
-    return summary(read), document(read)
+    return summary(read), document(read), read.nodes
 
 
-def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:
-    """One run of a trace under a policy. `lost`: mean seconds until a node is lost, a function. Raises UserError."""
+def replay(  # noqa: PLR0917 - a task for another process
+    trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float], label: str = ""
+) -> Result:
+    """One run of a trace under a policy, called `label`.
+
+    `lost`: mean seconds until a node is lost, a function. Raises UserError.
+    """
     began = time.perf_counter()
     made = plugins.policy(policy, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, *lost)
     engine = Engine(Cluster.of(nodes), advancing(read_trace(trace).works), made, seed=seed, faults=faults)
     record = engine.run()
     seconds = time.perf_counter() - began
-    return Result.of(record, policy, seed, engine.events, seconds, placement=placement(policy))
+    return Result.of(record, label or policy, seed, engine.events, seconds, placement=placement(policy))
 
 
 def as_work(job: TrainingJob, dynamics: JobDynamics, arrival: float, pause: float) -> Work:

@@ -46,10 +46,14 @@ class Work:
     minimum: Allocation = ONE_WORKER
     maximum: Allocation = ONE_WORKER
     speed: Speed | None = None
+    #: A batch that grows as it trains: (from this whole epoch on, times `speed`), ascending; before the first: times 1.
+    paces: tuple[tuple[int, float], ...] = ()
     loss: Curve | None = None
     #: Standard deviation of a measured loss.
     loss_noise: float = 0.0
-    #: Seconds: grace period of a preemption, pause of a resize, pause of a migration.
+    #: Seconds: pause after each start (its process begins, and reads its checkpoint), grace period of a preemption,
+    #: pause of a resize, pause of a migration.
+    start_seconds: float = 0.0
     grace: float = 0.0
     rescale_seconds: float = 0.0
     migration_seconds: float = 0.0

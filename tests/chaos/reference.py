@@ -43,6 +43,7 @@ def main() -> None:
         autocast=None,
         clip=None,
         micro_batch=None,
+        elastic=False,
     )
     learner = make_learner(request, model, dataset)
     stream = Stream(len(dataset.train), SEED)

@@ -37,7 +37,8 @@ async def run_with(fault: Fault, stage: Stage) -> Outcome:
         home, temporary = StateDirectory(Path(name) / "home"), Path(name) / "tmp"
         temporary.mkdir()
         file = Path(name) / "job.yaml"
-        file.write_text(yaml.safe_dump(job_file("struck", stage.framework, probing=fault.probing)))
+        job = job_file("struck", stage.framework, stage.servers_are, probing=fault.probing)
+        file.write_text(yaml.safe_dump(job))
         environment = {**os.environ, "COACH_HOME": str(home.path), "TMPDIR": str(temporary)}
         began = time.monotonic()
         log = (Path(name) / "out").open("ab")

@@ -29,7 +29,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
-from coach.core.spec.training import Framework
+from coach.core.spec.training import Framework, ParameterServer
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.platforms.local.environment import Functions
@@ -65,7 +65,13 @@ DATA: dict[Framework, dict[str, Any]] = {
 }
 
 
-def job_file(name: str, framework: Framework = Framework.MXNET, *, probing: bool) -> dict[str, Any]:
+def job_file(
+    name: str,
+    framework: Framework = Framework.MXNET,
+    servers_are: ParameterServer = ParameterServer.PS_LITE,
+    *,
+    probing: bool,
+) -> dict[str, Any]:
     """A job of six epochs of a quarter of a second.
 
     With two workers and two servers (PyTorch: none) from the start, or one that measures its speed first.
@@ -79,6 +85,7 @@ def job_file(name: str, framework: Framework = Framework.MXNET, *, probing: bool
     servers = {"min": 1, "max": 2} if framework is Framework.MXNET else {"min": 0, "max": 0}
     spec = {
         "framework": framework.value,
+        "parameterServer": servers_are.value,
         "model": {"file": MODELS[framework].as_uri()},
         "data": DATA[framework],
         "target": {"loss": TARGETS[framework], "epochsInARow": 2},
@@ -174,8 +181,15 @@ class Outcome:
 class Stage:
     """See the module's description. Use as `async with Stage.open() as stage`."""
 
-    def __init__(self, folder: Path, handler: Handler, platform: LocalPlatform, framework: Framework) -> None:
-        self.framework = framework
+    def __init__(
+        self,
+        folder: Path,
+        handler: Handler,
+        platform: LocalPlatform,
+        framework: Framework,
+        servers_are: ParameterServer,
+    ) -> None:
+        self.framework, self.servers_are = framework, servers_are
         self.folder = folder
         self.handler = handler
         self.platform = platform
@@ -188,14 +202,18 @@ class Stage:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, framework: Framework = Framework.MXNET) -> AsyncIterator[Stage]:
+    async def open(
+        cls,
+        framework: Framework = Framework.MXNET,
+        servers_are: ParameterServer = ParameterServer.PS_LITE,
+    ) -> AsyncIterator[Stage]:
         """A handler on a folder of its own; at the end nothing of it may be left, else AssertionError."""
         with tempfile.TemporaryDirectory(prefix="chaos-") as name:
             folder, temporary = Path(name), Path(name) / "tmp"
             temporary.mkdir()
             tempfile.tempdir = str(temporary)
             try:
-                async with cls._handler(folder, framework) as stage:
+                async with cls._handler(folder, framework, servers_are) as stage:
                     calm = await stage.run("calm", probing=False)
                     stage.calm = tuple(epoch.report.loss for epoch in calm.epochs)
                     assert not (wrong := losses(calm, 0, stage.calm)), f"undisturbed, and yet {wrong}"
@@ -210,7 +228,9 @@ class Stage:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def _handler(cls, folder: Path, framework: Framework) -> AsyncIterator[Stage]:
+    async def _handler(
+        cls, folder: Path, framework: Framework, servers_are: ParameterServer
+    ) -> AsyncIterator[Stage]:
         journal = Journal.write(folder / "journal.db")
         local = LocalPlatform(
             ROOMY,
@@ -221,7 +241,7 @@ class Stage:
         handler = Handler(local, journal, policy("coach"))
         try:
             async with handler:
-                stage = cls(folder, handler, local, framework)
+                stage = cls(folder, handler, local, framework, servers_are)
                 handler.observers.append(stage._note_pods)
                 async with stage._http:
                     try:
@@ -233,7 +253,7 @@ class Stage:
 
     async def run(self, name: str, *, probing: bool, seconds: float = PATIENCE, **changes: Any) -> Job:
         """A job from its submission to its end; `changes` to its spec."""
-        content = job_file(name, self.framework, probing=probing)
+        content = job_file(name, self.framework, self.servers_are, probing=probing)
         spec = TrainingJob.from_json({**content, "spec": {**content["spec"], **changes}})
         self.handler.submit(spec, (self.folder / "checkpoints" / name).as_uri())
         async with asyncio.timeout(seconds):

@@ -32,19 +32,22 @@ JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with api_server(tmp_path_factory.mktemp("api-server")) as started:
-        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/trainingjob-crd.yaml").read_text()))
+        for kind in ("trainingjob", "trainingbudget"):
+            served(started.admin, yaml.safe_load((ROOT / f"deploy/chart/files/{kind}-crd.yaml").read_text()))
         yield started
 
 
 class Cluster:
     """The TrainingJobs as a user sees and changes them."""
 
+    path = JOBS
+
     def __init__(self, server: ApiServer) -> None:
         self._http = server.admin.http
 
     async def ask(self, method: str, name: str = "", body: Any = None) -> Any:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        path = f"{JOBS}/{name}" if name else JOBS
+        path = f"{self.path}/{name}" if name else self.path
         answer = await asyncio.to_thread(
             self._http.request, method, path, json=body, headers={"content-type": kind}
         )

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from coach.controller.reconcile import FINALIZER
-from coach.controller.uninstall import end_jobs
+from coach.controller.uninstall import end_all
 from coach.platforms.kubernetes_api.client import Api
 from tests.core.lifecycle.faulty_cluster import SPEC
 from tests.docs.pages import ROOT
@@ -38,8 +38,8 @@ def test_jobs_that_no_handler_releases_do_not_stay(
 
     async def body() -> None:
         async with await Api.connect() as api:
-            assert await end_jobs(api, seconds=1.0) == ["held"]
-            assert await end_jobs(api, seconds=1.0) == []
+            assert await end_all(api, seconds=1.0) == ["held"]
+            assert await end_all(api, seconds=1.0) == []
 
     asyncio.run(body())
     assert server.admin.get(JOBS)["items"] == []

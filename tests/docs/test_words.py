@@ -29,6 +29,7 @@ BANNED_IN_CODE = {word: instead for word, instead in BANNED.items() if word != r
     r"lived": "ran",
     r"somebody|nobody|everybody": "name the job, the pod or the process",
     r"right would be": "say what to write",
+    r"AllocationPolicy": "Policy: a policy answers one question",
 }
 
 WRITTEN = [page for page in PAGES if page.is_relative_to(ROOT / "docs") or page.parent == ROOT]

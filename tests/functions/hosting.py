@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,96 @@ class Gang:
     def close(self) -> None:
         for function in self.functions.values():
             function.close()
+
+
+class Elastic:
+    """An elastic group, driven as Coach's handler would drive it."""
+
+    def __init__(self, gang: Gang) -> None:
+        self.gang = gang
+        self.message: dict[str, Any] = {}
+        self.go: Path | None = None
+
+    @property
+    def scheduler(self) -> HostedFunction:
+        return self.gang.functions["scheduler", 0]
+
+    def worker(self, rank: int) -> HostedFunction:
+        return self.gang.functions["worker", rank]
+
+    def server(self, rank: int) -> HostedFunction:
+        return self.gang.functions["server", rank]
+
+    def start(self, ranks: list[int], message: dict, servers: int = 0) -> None:
+        self.message = message
+        self.go = Path(message["model"]["uri"]).with_name("go")
+        self._start("scheduler", 0, len(ranks), servers=servers)
+        for rank in range(servers):
+            self.serve(rank, servers)
+        for rank in ranks:
+            self.join(rank, len(ranks), servers)
+
+    def go_on(self, ranks: list[int], message: dict) -> None:
+        """Start the next epoch as the handler does: with whom is in the scheduler's start message."""
+        self.message = message
+        self.go = Path(message["model"]["uri"]).with_name("go")
+        self._start("scheduler", 0, len(ranks), members=ranks)
+        for rank in ranks:
+            self.join(rank, len(ranks))
+
+    def _start(self, role: str, rank: int, workers: int, **more: Any) -> None:
+        function = self.gang.functions[role, rank]
+        root = f"{self.gang.functions['scheduler', 0].address}:{self.gang.port}"
+        common = {"role": role, "rank": rank, "workers": workers, "servers": 0, "root": root}
+        message = {"group": self.gang.group, **self.message, **more}
+        function.start(**{**common, **message}, host=function.address)
+
+    def join(self, rank: int, workers: int = 1, servers: int = 0) -> None:
+        """Start a worker: it connects to the group by itself."""
+        self._start("worker", rank, workers, servers=servers)
+
+    def serve(self, rank: int, servers: int = 1) -> None:
+        """Start a server: it connects to the group by itself."""
+        self._start("server", rank, 1, servers=servers)
+
+    def resize(self, *ranks: int, servers: list[int] | None = None) -> None:
+        wanted = {"members": list(ranks)} | ({"server_members": servers} if servers else {})
+        answer = self.scheduler.post(op="resize", group=self.gang.group, **wanted)
+        assert answer == (200, {"group": self.gang.group, **wanted}), answer
+
+    def status(self, function: HostedFunction) -> dict:
+        return function.post(op="status", epoch=self.message["epoch"])[1]
+
+    def until_trained(self, rank: int, samples: int = 320) -> None:
+        eventually(lambda: self.status(self.worker(rank))["progress"].get("samples", 0) >= samples, 30)
+
+    def view(self) -> dict:
+        return self.status(self.scheduler)["progress"]
+
+    def until_members(self, *ranks: int, seconds: float = 20) -> dict:
+        eventually(lambda: sorted(self.view().get("members", [])) == sorted(ranks), seconds)
+        return self.view()
+
+    def until_servers(self, *ranks: int, seconds: float = 20) -> dict:
+        """The change by which the group has got these servers."""
+        eventually(lambda: (self.view().get("changes") or [{}])[-1].get("servers") == list(ranks), seconds)
+        return self.view()["changes"][-1]
+
+    def done(self, *ranks: int) -> list[dict]:
+        """The reports of these workers, at the end of the epoch."""
+        self.go.touch()
+        # Each is asked again and again, as the handler does: a function that is not asked does not see its process end.
+        with ThreadPoolExecutor() as threads:
+            answers = list(threads.map(lambda rank: self.worker(rank).wait(self.message["epoch"]), ranks))
+        errors = [answer.get("error") for answer in answers]
+        assert all(answer["state"] == "done" for answer in answers), (errors, self.status(self.scheduler))
+        return [answer["report"] for answer in answers]
+
+    def left(self, rank: int) -> dict:
+        """The report of a worker that leaves within the epoch."""
+        answer = self.worker(rank).wait(self.message["epoch"])
+        assert answer["state"] == "done" and answer["report"]["left"], answer
+        return answer["report"]
+
+    def pids(self, *ranks: int) -> list[int]:
+        return [self.worker(rank).health()["child_pid"] for rank in ranks]

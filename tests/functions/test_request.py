@@ -130,5 +130,5 @@ def test_an_elastic_worker_may_come_later_than_those_that_found_the_group() -> N
     assert "workers" not in request.parse(later, "worker").group_part()
     with pytest.raises(TrainingError, match="rank is 5"):
         request.parse({**later, "elastic": False}, "worker")
-    with pytest.raises(TrainingError, match="servers must be 0"):
-        request.parse({**later, "servers": 1}, "worker")
+    with pytest.raises(TrainingError, match="mode is async, and must be sync"):
+        request.parse({**later, "mode": "async"}, "worker")

@@ -95,14 +95,20 @@ def test_two_jobs_never_overdraw_their_account_though_the_handler_is_killed_a_hu
     for record in records:
         folded.apply(record)
         account = folded.accounts.known["team-a"]
-        used = folded.accounts.spent(account, record.at) + folded.accounts.reserved(account)
+        used = folded.accounts.spent(account, record.at) + account.held
         assert used <= account.amount == to_money(1.5)
         most = max(most, used)
     paid = sum(record.amount for record in records if isinstance(record, act.Settle))
     assert 0 < paid <= most
     assert any(isinstance(one, act.SetStatus) and one.reason is Reason.ACCOUNT_SPENT for one in records)
     known, jobs = read(home)
-    assert sum(payment.amount for payment in payments(home, jobs)) == paid
+    assert (
+        sum(
+            payment.amount
+            for payment in payments(home, {name: known.innermost(job) for name, job in jobs.items()})
+        )
+        == paid
+    )
     assert known.spent(known.known["team-a"], records[-1].at) == paid
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from coach.core.jobs.reasons import State
 from coach.jobfiles.resource_status import Condition, Metric, TrainerStatus, TrainingJobStatus
-from coach.jobfiles.schema import CHART_FILE, crd, crd_file, job_schema, lookup, status_schema, to_yaml
+from coach.jobfiles.schema import crd, crd_files, job_schema, lookup, status_schema, to_yaml
 from tests.docs.pages import ROOT
 
 #: The keywords of JSONSchemaProps (apiextensions.k8s.io/v1) that are not forbidden in a structural schema.
@@ -205,10 +205,11 @@ def test_the_crd_is_yaml_without_anchors():
     assert "&id" not in text
 
 
-def test_the_chart_has_the_crd_that_the_types_make():
-    text = (ROOT / CHART_FILE).read_text(encoding="utf-8")
-    assert text == crd_file(), "run python -m coach.jobfiles.schema"
-    assert "{{" not in text, "Helm would take it for a template"
+def test_the_chart_has_the_crds_that_the_types_make():
+    for file, made in crd_files().items():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert text == made, "run python -m coach.jobfiles.schema"
+        assert "{{" not in text, "Helm would take it for a template"
 
 
 def without_description(node, at):

@@ -216,14 +216,22 @@ def program(handler: Handler) -> None:
 
 
 def accounts(handler: Handler) -> None:
-    """Two jobs of a team in a department: the second waits for the first's money; one is billed by a machine."""
+    """Two jobs of a team in a department: the second waits for the first's money; one is billed by a machine.
+
+    A third account collects the first by its label; a fourth is removed.
+    """
     handler.coach("budget", "set", "research", "0.01USD/month", "--timezone", "Europe/Berlin")
     handler.coach("budget", "set", "team-a", "0.0003USD/30d", "--in", "research")
     machine = {"hour": 0.0992, "cpu": "4", "memory": "16Gi"}
     prices = {"name": "machine", "currency": "USD", "vcpuSecond": 0, "gibSecond": 0, "invocation": 0}
     paid: dict[str, Any] = {"budget": {"account": "team-a"}, "maxEpochs": 60, "target": {"loss": 1e-9}}
     paid["stopEarly"] = False
-    handler.submit(job("first", **paid))
+    handler.coach("budget", "set", "vision", "5USD/week", "--label", "team=vision")
+    handler.coach("budget", "set", "old", "5USD")
+    handler.coach("budget", "remove", "old")
+    first = job("first", **paid)
+    first["metadata"]["labels"] = {"team": "vision"}
+    handler.submit(first)
     handler.epochs("first", 1)
     handler.submit(job("second", **paid, prices=prices | {"instance": machine}))
     handler.until("a wait", lambda jobs, _: jobs["second"].reason == "AccountSpent")

@@ -422,7 +422,13 @@ def test_a_program_that_the_scheduler_preempts_writes_its_checkpoint_and_goes_on
         "apiVersion": "coach.dev/v1alpha1",
         "kind": "Gang",
         "metadata": {"name": "urgent"},
-        "spec": {"trialAndError": True, "roles": [{"name": "worker", "required": 1, "desired": 1}]},
+        "spec": {
+            "trialAndError": True,
+            "roles": [
+                {"name": role, "required": count, "desired": count}
+                for role, count in (("scheduler", 0), ("server", 0), ("worker", 1))
+            ],
+        },
     }
     labels = {"coach.dev/job": "urgent", "coach.dev/role": "worker", "coach.dev/index": "0"}
     requests = {"cpu": "1100m", "memory": "64Mi"}

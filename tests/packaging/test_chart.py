@@ -21,6 +21,7 @@ from tests.packaging.api_server import HELM, ApiServer, Client, until
 from tests.required import missing
 
 CHART = ROOT / "deploy/chart"
+KINDS = ("trainingjobs", "trainingbudgets", "gangs")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 Object = dict[str, Any]
@@ -134,8 +135,8 @@ def test_policy_and_scheduler_do_not_both_preempt() -> None:
 @with_helm
 def test_crds_and_the_schedulers_configuration_are_the_files_that_the_other_tests_use() -> None:
     objects = rendered()
-    for name, file in (("trainingjobs", "trainingjob-crd.yaml"), ("gangs", "gang-crd.yaml")):
-        written = yaml.safe_load((CHART / "files" / file).read_text())
+    for name in KINDS:
+        written = yaml.safe_load((CHART / "files" / f"{name[:-1]}-crd.yaml").read_text())
         shipped = objects["CustomResourceDefinition", f"{name}.coach.dev"]
         assert shipped["spec"] == written["spec"]
     assert objects["CustomResourceDefinition", "trainingjobs.coach.dev"]["spec"] == crd()["spec"]
@@ -272,10 +273,10 @@ SMALL = ("--set", "scheduler.args.backfill=easy")
 def release(cluster: ApiServer) -> Iterator[Release]:
     """Installed once; the last test of this file uninstalls it. Its namespace admits restricted pods only."""
     admin = cluster.admin
-    for name in ("trainingjobs", "gangs"):  # of other tests
+    for name in KINDS:  # of other tests
         admin.http.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.coach.dev")
-    gone = "/apis/coach.dev/v1alpha1/trainingjobs"
-    until("the other tests' CRDs are gone", lambda: not admin.exists(gone))
+    gone = "/apis/coach.dev/v1alpha1"
+    until("the other tests' CRDs are gone", lambda: not any(admin.exists(f"{gone}/{name}") for name in KINDS))
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     for name, labels in (("train", restricted), ("elsewhere", {})):
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
@@ -337,8 +338,8 @@ def test_the_api_has_a_token_that_an_upgrade_keeps(release: Release) -> None:
 HANDLER_MAY = """
 train: create get list watch delete pods
 train: get pods/log
-train: get list watch patch trainingjobs.coach.dev
-train: patch update trainingjobs.coach.dev/status
+train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev
+train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status
 train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
@@ -353,7 +354,7 @@ train: get list watch create secrets
 train: get secrets coach-token
 train: create pods/exec pods/attach pods/portforward pods/eviction
 train: patch update deletecollection pods
-train: create delete update trainingjobs.coach.dev
+train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev
 train: update delete configmaps
 train: create update delete serviceaccounts persistentvolumeclaims
 train: get list update services
@@ -495,7 +496,7 @@ def test_without_a_volume_the_notes_say_what_is_lost(release: Release) -> None:
     assert "COACH_VOLUME_CLAIM" not in {one["name"] for one in pod["containers"][0]["env"]}
     release.helm("uninstall")
     left = {path.rpartition("/")[2] for path in inventory(release.cluster.admin) - release.before}
-    assert left == {"gangs.coach.dev", "trainingjobs.coach.dev", "v1alpha1.coach.dev"}, "crds.keep"
+    assert left == {*(f"{name}.coach.dev" for name in KINDS), "v1alpha1.coach.dev"}, "crds.keep"
 
 
 @with_helm

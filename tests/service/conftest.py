@@ -38,8 +38,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory:
 def job_text(*names: str, **changes: Any) -> str:
     """A job file: a job for each name, of four epochs unless `changes` say otherwise."""
     documents = []
+    labels = changes.pop("labels", {})
     for name in names:
         document = spec(name, **{"maxEpochs": 4, "target": {"loss": 0.0001}, **changes})
+        document["metadata"]["labels"] = labels
         document["spec"].setdefault("model", {})
         document["spec"]["model"] = changes.get("model", {"file": "model.py"})
         documents.append(document)

@@ -102,6 +102,22 @@ def test_a_job_file_with_a_mistake_is_mended_and_submitted_for_its_price(service
         assert [job.name for job in coach.list_jobs().jobs] == ["mended"]
 
 
+def test_budgets_show_what_is_left_and_who_spent_what(service: Serving, page: Any) -> None:
+    with Client() as coach:
+        coach.set_account("research", 500, "USD", "month")
+        coach.set_account("team-a", 0.02, "USD", "week", parent="research", labels={"team": "vision"})
+    service.submit(
+        "digits", maxEpochs=200, target={"loss": 0.3, "epochsInARow": 3}, budget={"account": "team-a"}
+    )
+    page.goto(service.address("/budgets"))
+    table = page.get_by_role("table", name="Budgets", exact=True)
+    table.get_by_role("row", name=re.compile("^research that name it 500.USD.month")).wait_for()
+    table.get_by_role("row", name=re.compile("^team-a with team=vision 0.02.USD.week")).wait_for()
+    report = page.get_by_role("table", name="Who spent what")
+    report.get_by_role("link", name="digits").wait_for()
+    assert "team-a" in report.inner_text() and "research" not in report.inner_text()
+
+
 def test_without_a_code_nothing_is_shown(service: Serving, page: Any) -> None:
     service.submit("secret", maxEpochs=1)
     address = service.address()

@@ -10,6 +10,8 @@ export type Cluster = Schema["Cluster"];
 export type Events = Schema["Events"];
 export type Problem = Schema["Problem"];
 export type Plan = Schema["Plan"];
+export type Account = Schema["AccountRow"];
+export type SpendingRow = Schema["SpendingRow"];
 
 export const API = "../api/v1";
 

@@ -1,6 +1,7 @@
 import "./style.css";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
+import { BudgetsPage } from "./budgets";
 import { ClusterPage } from "./cluster";
 import { money } from "./format";
 import { JobPage } from "./job";
@@ -57,6 +58,7 @@ function App() {
         <nav aria-label="Pages">
           {link("", "Jobs")}
           {link("cluster", "Cluster")}
+          {link("budgets", "Budgets")}
           {cluster && !cluster.read_only && link("submit", "Submit")}
         </nav>
         <Totals />
@@ -80,6 +82,8 @@ function App() {
           <JobPage key={name} name={name} tab={tab || "overview"} />
         ) : place === "cluster" ? (
           <ClusterPage />
+        ) : place === "budgets" ? (
+          <BudgetsPage />
         ) : place === "submit" && !cluster?.read_only ? (
           <SubmitPage />
         ) : place === "" || place === "jobs" ? (

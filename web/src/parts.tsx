@@ -28,10 +28,17 @@ export function purse(job: Job): string {
 // Money is one bar everywhere: spent solid, reserved hatched, left empty.
 export function MoneyBar({ job }: { job: Job }) {
   const total = job.budget ?? Math.max(job.spent + job.reserved, 1e-12);
-  const spent = (100 * Math.min(job.spent, total)) / total;
-  const held = (100 * Math.min(job.reserved, total - job.spent)) / total;
+  return <Bar spent={job.spent} reserved={job.reserved} total={total} label={purse(job)} />;
+}
+
+type Purse = { spent: number; reserved: number; total: number; label: string };
+
+export function Bar({ spent: used, reserved, total: all, label }: Purse) {
+  const total = Math.max(all, 1e-12);
+  const spent = (100 * Math.min(used, total)) / total;
+  const held = (100 * Math.min(reserved, total - used)) / total;
   return (
-    <svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label={purse(job)}>
+    <svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label={label}>
       <rect class="left" x="0" y="0" width="100" height="10" />
       <rect class="spent" x="0" y="0" width={spent} height="10" />
       <rect class="reserved" x={spent} y="0" width={Math.max(0, held)} height="10" fill="url(#hatch)" />

@@ -35,22 +35,28 @@ def set_(
     timezone: Annotated[
         str, typer.Option(metavar="ZONE", help="Where months and weeks begin at midnight.")
     ] = "UTC",
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="It pays all jobs with this label; several: with all."),
+    ] = None,
 ) -> None:
     """Make an account, or change its terms.
 
     What was spent and reserved stays. An amount below that reserves nothing more; running epochs end.
+    A job is paid by the account that it names and by all whose labels it has: each has to cover it.
 
     \b
     Examples:
       coach budget set team-a 50USD/month
       coach budget set team-a 50USD/week --in research --timezone Europe/Berlin
+      coach budget set gpu-team 500USD/month --label team=vision
     """
     from coach.handler import accounts, endpoint
     from coach.handler.state.state_directory import StateDirectory
     from coach.service.client import service_of
 
     home = StateDirectory.default()
-    wanted = accounts.setting(account, amount, timezone, within)
+    wanted = accounts.setting(account, amount, timezone, within, label or ())
     if endpoint.find(home):
         from coach.core.money import to_amount
 
@@ -62,15 +68,37 @@ def set_(
                 period=wanted.period,
                 timezone=timezone,
                 parent=within,
+                labels=wanted.labels,
             )
     else:
         accounts.set_account(home, wanted)
     _show([row for row in _rows() if row.name == account], Format.TABLE)
 
 
+@app.command()
+def remove(account: Name) -> None:
+    """Remove an account that pays no job which has not ended.
+
+    What was spent stays in the journal and in `coach budget report`; set again, the account has it again.
+
+    Example: coach budget remove team-a
+    """
+    from coach.handler import accounts, endpoint
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.service.client import service_of
+
+    home = StateDirectory.default()
+    if endpoint.find(home):
+        with service_of(home) as client:
+            client.remove_account(account)
+    else:
+        accounts.set_account(home, accounts.removal(accounts.read(home)[0], account))
+    console().print(f"{account} is removed; what it paid: coach budget report {account}")
+
+
 @app.command("list")
 def list_(output: Output = Format.TABLE) -> None:
-    """List all accounts: spent, reserved and left.
+    """List all accounts: spent, reserved, left, and what will be spent.
 
     Example: coach budget list -o json
     """
@@ -92,15 +120,15 @@ def show(account: Name, output: Output = Format.TABLE) -> None:
 
     known, jobs = accounts.read(StateDirectory.default())
     _known(known, account)
-    inside = {one.name for one in known.inside(known.known[account])}
+    inside = {one.name for one in known.inside(known.known[account]) if not one.removed}
     _show([row for row in _rows() if row.name in inside], output)
     if output is not Format.TABLE:
         return
     made = table("job", "account", "state", ("spent", "right"), ("reserved", "right"), ("why", "wrap"))
     for job in jobs.values():
-        if job.spec.budget.account in inside:
+        if paying := inside.intersection(known.innermost(job)):
             spent, reserved = (f"{money / 1e9:.4f}" for money in (job.ledger.spent, job.ledger.reserved))
-            made.add_row(job.name, job.spec.budget.account, job.state.value, spent, reserved, job.message)
+            made.add_row(job.name, ", ".join(sorted(paying)), job.state.value, spent, reserved, job.message)
     if made.row_count:
         console().print(made)
 
@@ -131,7 +159,10 @@ def report(
         inside = {one.name for one in known.inside(known.known[account])}
     else:
         inside = set(known.known)
-    rows = [row for row in spending_rows(known, jobs, accounts.payments(home, jobs)) if row.account in inside]
+    paying = {name: known.innermost(job) for name, job in jobs.items()}
+    rows = [
+        row for row in spending_rows(known, jobs, accounts.payments(home, paying)) if row.account in inside
+    ]
     if output is Format.JSON:
         print_json([fields(row) for row in rows])
     elif output is Format.CSV:
@@ -158,7 +189,7 @@ def _known(known: Any, account: str) -> None:
     from coach.core.errors import UserError
 
     if account not in known.known:
-        raise UserError(known.problem_of(account, "USD"))
+        raise UserError(known.unknown(account, "USD"))
 
 
 def _show(rows: list[Any], output: Format) -> None:
@@ -177,12 +208,19 @@ def _table(rows: list[Any]) -> Any:
 
     from coach.core.periods import Period
 
-    right = ("budget", "spent", "reserved", "left", "used")
-    made = table("ACCOUNT", "IN", *((name.upper(), "right") for name in right), "UNTIL", "JOBS")
+    right = ("budget", "spent", "reserved", "left", "used", "forecast")
+    made = table("ACCOUNT", "IN", *((name.upper(), "right") for name in right), "RUNS OUT", "UNTIL", "JOBS")
     for row in rows:
         per = "" if row.period == "ever" else f"/{row.period}"
-        turns = datetime.fromisoformat(row.until).timestamp() if row.until else None
-        until = "" if turns is None else Period(row.period, row.timezone).written(turns)
+        until, out = (
+            Period(row.period, row.timezone).written(datetime.fromisoformat(at).timestamp()) if at else ""
+            for at in (row.until, row.runs_out)
+        )
+        forecast = (
+            ""
+            if row.forecast is None
+            else (f"{row.forecast:.4g} ({row.forecast_low:.4g} to {row.forecast_high:.4g})")
+        )
         waiting = f", {row.waiting} waiting" if row.waiting else ""
         used = f"{row.spent / row.amount:.0%}" if row.amount else ""
         made.add_row(
@@ -193,6 +231,8 @@ def _table(rows: list[Any]) -> Any:
             f"{row.reserved:.4f}",
             f"{row.left:.4f}",
             used,
+            forecast,
+            out,
             until,
             f"{row.jobs}{waiting}",
         )

@@ -34,7 +34,8 @@ class Sort(StrEnum):
 
 def command(  # noqa: PLR0917 - they are options
     search: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region.")
+        list[str] | None,
+        typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region."),
     ] = None,
     gpu: Annotated[str, typer.Option(metavar="NAME", help="Only machines with this GPU, such as H100.")] = "",
     below: Annotated[
@@ -42,7 +43,9 @@ def command(  # noqa: PLR0917 - they are options
     ] = float("inf"),
     spot: Annotated[bool, typer.Option("--spot", help="Spot prices.")] = False,
     cloud: Annotated[str, typer.Option(metavar="NAME", help="Only this cloud.")] = "",
-    region: Annotated[str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")] = "",
+    region: Annotated[
+        str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")
+    ] = "",
     everything: Annotated[bool, typer.Option("--all", help="All rows, and every region.")] = False,
     of_functions: Annotated[
         bool, typer.Option("--functions", help="What clouds take for functions, instead of machines.")
@@ -51,7 +54,9 @@ def command(  # noqa: PLR0917 - they are options
     rate: Annotated[
         list[str] | None, typer.Option(metavar="RATE", help="Your rate for it, such as EUR=1.08USD.")
     ] = None,
-    sort: Annotated[Sort, typer.Option(help="By the price of a GPU or core, of a machine, or its size.")] = Sort.EACH,
+    sort: Annotated[
+        Sort, typer.Option(help="By the price of a GPU or core, of a machine, or its size.")
+    ] = Sort.EACH,
     max_age: Annotated[
         int, typer.Option("--max-age", metavar="DAYS", min=0, help="Warn of prices that are older.")
     ] = OLD_DAYS,

@@ -62,6 +62,14 @@ def command(  # noqa: PLR0917 - they are options
             "localhost need none.",
         ),
     ] = None,
+    webhook: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            envvar="COACH_WEBHOOK",
+            help="Where notices of budgets and the ends of jobs are sent, by POST.",
+        ),
+    ] = "",
     log_format: Annotated[LogFormat, typer.Option(help="Format of the log on stderr.")] = LogFormat.TEXT,
 ) -> None:
     """Run jobs as a service, for other commands and over HTTP.
@@ -81,6 +89,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.plugins import policy as parsed_policy
     from coach.service.logging import begin_logging
     from coach.service.serve import Serving, serve
+    from coach.service.webhook import checked
 
     allocator = parsed_policy(policy or "coach")
     if isinstance(allocator, StaticPolicy):
@@ -111,6 +120,7 @@ def command(  # noqa: PLR0917 - they are options
         folders=folders,
         host_names=frozenset(name.lower() for name in host_name or ()),
         companion=companion,
+        webhook=checked(webhook) if webhook else "",
         volumes=() if platform is PlatformKind.LOCAL else VOLUMES,
     )
 

@@ -1,10 +1,11 @@
 """Budgets over jobs: accounts, and what the jobs of each have spent and reserved; the fold of their records.
 
-A job names its account; an account may be in another one, which then pays too. A reservation counts from when it is
-made until it is paid or released, also across the turn of a period, so that each period keeps its amount: what is paid
-counts for the period in which the time ends that it pays for. `spent + reserved <= amount` holds after every event, for
-an account and for all that it is in, unless a user has set the amount below what was spent and reserved already, or has
-put such an account into it: nothing more is reserved then.
+A job is paid by the account that it names, by those whose labels it has, and by all that these are in; by each once. A
+reservation counts from when it is made until it is paid or released, also across the turn of a period, so that each
+period keeps its amount: what is paid counts for the period in which the time ends that it pays for.
+`spent + reserved <= amount` holds after every event for every account, unless a user has set its amount below what its
+jobs had spent and reserved already, or has put such jobs into it by a label or with another account: nothing more is
+reserved then.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from coach.core.jobs.events import AccountSet
 from coach.core.jobs.job import AccountMoney, Job
 from coach.core.money import Money, to_amount
 from coach.core.periods import EVER, Period
+from coach.core.spec.job import TrainingJob
 
 #: Percentages of an account's amount at which its users are noticed; at the last one it covers no further epoch.
 NOTICES = (50, 80, 100)
+#: Labels that begin so are Coach's own.
+OWN_LABELS = "coach.dev/"
 #: Seconds after which a payment has surely left its window: instants are rounded.
 WINDOW_MARGIN = 0.001
 
@@ -53,22 +57,54 @@ class Payments:
 
 @dataclass(slots=True)
 class Account:
-    """An account: `amount` in each `period`, within those of the account `parent`. Payments: of its own jobs."""
+    """An account: `amount` in each `period`, within those of the account `parent`; `payments` of all that it pays."""
 
     name: str
     amount: Money
     currency: str
     period: Period
     parent: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    removed: bool = False
+    set_at: float = 0.0  #: when a user set its terms, seconds since 1970
     payments: Payments = field(default_factory=Payments)
-    reserved: dict[str, Money] = field(default_factory=dict)  #: by job, of its own jobs
+    reserved: dict[str, Money] = field(default_factory=dict)  #: by job
     held: Money = 0  #: the sum of these
     noticed: tuple[float, int] = (-math.inf, 0)  #: when its users were last noticed, and at how many percent
+
+    def terms(self) -> AccountSet:
+        """What a user has set."""
+        kind, zone = self.period.kind, self.period.zone
+        return AccountSet(
+            self.set_at, self.name, self.amount, self.currency, kind, zone, self.parent,
+            labels=self.labels, removed=self.removed,
+        )  # fmt: skip
 
     def written(self) -> str:
         """`50 USD/month`."""
         per = "" if self.period.kind == EVER else f"/{self.period.kind}"
         return f"{to_amount(self.amount):g} {self.currency}{per}"
+
+    def collects(self, payer: Payer) -> bool:
+        """Whether it pays a job for its labels."""
+        return bool(self.labels) and self.currency == payer.currency and self.labels.items() <= payer.labels
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """What decides which accounts pay a job."""
+
+    named: str
+    labels: frozenset[tuple[str, str]]
+    currency: str
+
+    @classmethod
+    def of(cls, spec: TrainingJob) -> Payer | None:
+        """None for a job that no account can pay."""
+        labels = spec.metadata.labels or {}
+        own = frozenset((key, value) for key, value in labels.items() if not key.startswith(OWN_LABELS))
+        named = spec.spec.budget.account or ""
+        return cls(named, own, spec.spec.price_book.currency) if named or own else None
 
 
 @dataclass(slots=True)
@@ -76,82 +112,131 @@ class Accounts:
     """All accounts by name. Only `apply` and `follow` change them."""
 
     known: dict[str, Account] = field(default_factory=dict)
-    #: By account: itself and all that are in it.
-    _inside: dict[str, list[Account]] = field(default_factory=dict, repr=False, compare=False)
+    #: Of each job that an account pays, or may pay one day: what decides it, its payments, its reservation.
+    _jobs: dict[str, tuple[Payer, Payments]] = field(default_factory=dict)
+    _held: dict[str, Money] = field(default_factory=dict)
+    _paying: dict[Payer, list[Account]] = field(default_factory=dict, repr=False, compare=False)
 
     # -- the fold -----------------------------------------------------------------------------------------
 
     def apply(self, record: AccountSet) -> None:
-        """A new account, or other terms of one that keeps what was spent and reserved."""
-        before = self.known.get(record.account)
-        account = Account(
-            record.account, record.amount, record.currency, Period(record.period, record.zone), record.parent
-        )
-        if before is not None:
-            account.payments, account.reserved, account.held = before.payments, before.reserved, before.held
-        self.known[record.account] = account
-        self._inside = {name: [] for name in self.known}
-        for one in self.known.values():
-            for above in self.above(one.name):
-                self._inside[above.name].append(one)
+        """A new account, or other terms of one; what its jobs have spent and reserved stays theirs."""
+        period = Period(record.period, record.zone)
+        self.known[record.account] = Account(
+            record.account, record.amount, record.currency, period, record.parent,
+            record.labels, record.removed, record.at,
+        )  # fmt: skip
+        self._paying.clear()
+        for account in self.known.values():
+            account.payments, account.reserved, account.held = Payments(), {}, 0
+        paid = [(*one, name) for name, (_, all_) in self._jobs.items() for one in all_.counted(-math.inf)]
+        for at, amount, name in sorted(paid):
+            for account in self._payers(self._jobs[name][0]):
+                account.payments.add(at, amount)
+        for name, held in self._held.items():
+            for account in self._payers(self._jobs[name][0]):
+                account.reserved[name] = held
+                account.held += held
 
     def follow(self, job: Job, record: Any) -> bool:
-        """Book what a record of `job`, which is folded already, means for its account; whether it has more left."""
-        account = self.known.get(job.spec.budget.account or "")
-        if account is None:
+        """Book what a record of `job`, which is folded already, means for its accounts; whether they have more left."""
+        if isinstance(record, act.NoticeAccount):
+            account = self.known.get(record.account)
+            if account is not None and record.at >= account.set_at:
+                account.noticed = record.at, record.percent
             return False
-        freed = account.reserved.get(job.name, 0) - job.ledger.reserved
-        account.held -= freed
+        payer = Payer.of(job.job_file)
+        if payer is None:
+            return False
+        _, payments = self._jobs.setdefault(job.name, (payer, Payments()))
+        accounts = self._payers(payer)
+        freed = self._held.get(job.name, 0) - job.ledger.reserved
+        if freed:
+            self._held[job.name] = job.ledger.reserved
+            for account in accounts:
+                account.held -= freed
+                account.reserved[job.name] = job.ledger.reserved
+            if not job.ledger.reserved:
+                del self._held[job.name]
+                for account in accounts:
+                    del account.reserved[job.name]
         if isinstance(record, act.Settle) and record.amount:
-            account.payments.add(record.until, record.amount)
             freed -= record.amount
-        elif isinstance(record, act.NoticeAccount) and record.account in self.known:
-            self.known[record.account].noticed = record.at, record.percent
-        if job.ledger.reserved:
-            account.reserved[job.name] = job.ledger.reserved
-        else:
-            account.reserved.pop(job.name, None)
-        return freed > 0
+            for one in (payments, *(account.payments for account in accounts)):
+                one.add(record.until, record.amount)
+        return bool(accounts) and freed > 0
 
     # -- what is refused before it is a record ---------------------------------------------------------------
 
     def problem(self, setting: AccountSet) -> str:
         """Why an account cannot be set so; empty where it can."""
         above = self.above(setting.parent)
-        if setting.parent and not above:
+        if setting.parent and (not above or above[0].removed):
             return f"there is no account {setting.parent}{self._known_words()}"
         if setting.account in {one.name for one in above}:
             return f"{setting.parent} is in {setting.account}, so {setting.account} cannot be in it"
-        inside = [one for one in self._inside.get(setting.account, []) if one.name != setting.account]
+        before = self.known.get(setting.account)
+        inside = self.inside(before)[1:] if before is not None else []
         for other in (*above, *inside):
             if other.currency != setting.currency:
                 return f"{other.name}, which is in one tree with it, is in {other.currency}, not {setting.currency}"
-        before = self.known.get(setting.account)
         if before is not None and before.currency != setting.currency:
             return (
                 f"it has spent {before.currency}, so it cannot be in {setting.currency}; give it another name"
             )
         return ""
 
-    def problem_of(self, account: str, currency: str) -> str:
-        """Why a job billed in `currency` cannot have an account; empty where it can."""
-        if account not in self.known:
-            make = f"coach budget set {account} 50{currency}/month"
-            return f"there is no account {account}{self._known_words()}; make it: {make}"
-        if self.known[account].currency != currency:
-            return (
-                f"account {account} is in {self.known[account].currency}, the job's prices are in {currency}"
-            )
+    def problem_of(self, spec: TrainingJob) -> str:
+        """Why a job cannot have its accounts; empty where it can."""
+        payer = Payer.of(spec)
+        if payer is None:
+            return ""
+        named = self.known.get(payer.named)
+        if payer.named and (named is None or named.removed):
+            return self.unknown(payer.named, payer.currency)
+        for one in self.known.values():
+            by_label = one.labels and one.labels.items() <= payer.labels
+            if one.currency != payer.currency and (one is named or by_label):
+                return f"account {one.name} is in {one.currency}, the job's prices are in {payer.currency}"
         return ""
 
+    def unknown(self, account: str, currency: str) -> str:
+        """That there is no such account."""
+        make = f"coach budget set {account} 50{currency}/month"
+        return f"there is no account {account}{self._known_words()}; make it: {make}"
+
     def _known_words(self) -> str:
-        return f"; there are {', '.join(sorted(self.known))}" if self.known else ""
+        return f"; there are {', '.join(sorted(one.name for one in self.present))}" if self.present else ""
 
     # -- questions ----------------------------------------------------------------------------------------
 
+    @property
+    def present(self) -> list[Account]:
+        """All that were not removed, each before those that are in it."""
+        found = [one for one in self.known.values() if not one.removed]
+        return sorted(found, key=lambda one: [each.name for each in reversed(self.above(one.name))])
+
     def of(self, job: Job) -> list[Account]:
-        """A job's account and those that it is in, the innermost first; none for a job without one."""
-        return self.above(job.spec.budget.account or "")
+        """The accounts that pay a job, first the one that it names and those that this is in."""
+        return self.paying(job.job_file)
+
+    def innermost(self, job: Job) -> list[str]:
+        """Of the accounts that pay a job, those in which no other one is."""
+        paying = self.of(job)
+        return [one.name for one in paying if one.name not in {other.parent for other in paying}]
+
+    def paying(self, spec: TrainingJob) -> list[Account]:
+        """The accounts that pay a job of this description."""
+        payer = Payer.of(spec)
+        return [] if payer is None else self._payers(payer)
+
+    def _payers(self, payer: Payer) -> list[Account]:
+        found = self._paying.get(payer)
+        if found is None:
+            first = [payer.named, *(one.name for one in self.known.values() if one.collects(payer))]
+            names = {above.name: above for name in first for above in self.above(name)}
+            found = self._paying[payer] = list(names.values())
+        return found
 
     def above(self, name: str) -> list[Account]:
         """An account and those that it is in, the innermost first."""
@@ -163,20 +248,22 @@ class Accounts:
 
     def inside(self, account: Account) -> list[Account]:
         """An account and those that are in it."""
-        return self._inside[account.name]
+        return [account, *(one for one in self.known.values() if account in self.above(one.name)[1:])]
+
+    def paid(self, account: Account, since: float) -> list[Money]:
+        """What each job that it pays has spent from `since` on, apart from those that have spent nothing."""
+        sums = (
+            payments.since(since) for payer, payments in self._jobs.values() if account in self._payers(payer)
+        )
+        return [one for one in sums if one]
 
     def spent(self, account: Account, at: float) -> Money:
-        """What its jobs, and those of the accounts in it, have spent in its period at `at`."""
-        start = account.period.start(at)
-        return sum(one.payments.since(start) for one in self.inside(account))
-
-    def reserved(self, account: Account) -> Money:
-        """What its jobs, and those of the accounts in it, have reserved."""
-        return sum(one.held for one in self.inside(account))
+        """What the jobs that it pays have spent in its period at `at`."""
+        return account.payments.since(account.period.start(at))
 
     def left(self, account: Account, at: float) -> Money:
         """What is neither spent nor reserved; negative where it was set lower than that."""
-        return account.amount - self.spent(account, at) - self.reserved(account)
+        return account.amount - self.spent(account, at) - account.held
 
     def ever(self, account: Account, at: float) -> Money:
         """The most that one job may come to have of it: when no other job holds any, and in its next period."""
@@ -196,8 +283,7 @@ class Accounts:
         if window is None:
             return account.period.end(at)
         start = account.period.start(at)
-        paid = sorted(payment for one in self.inside(account) for payment in one.payments.counted(start))
-        for when, amount in paid:
+        for when, amount in account.payments.counted(start):
             lacking -= amount
             if lacking <= 0:
                 return when + window + WINDOW_MARGIN

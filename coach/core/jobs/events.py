@@ -6,7 +6,7 @@ Every event has `at`, seconds since 1970 on the handler's clock (which never goe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coach.core.cluster import Node, PodId, Taken
@@ -233,7 +233,8 @@ class PricesChanged:
 class AccountSet:
     """A user set the budget over the jobs of `account`: `amount` nano-units of `currency` in each `period`.
 
-    `period` and `zone`: see `coach.core.periods.Period`. `parent`: the account that pays too; empty for none.
+    `period` and `zone`: see `coach.core.periods.Period`. `parent`: the account that pays too; empty for none. Jobs that
+    have all of `labels` are its jobs too; it has none without labels. `removed`: no job may have it from now on.
     """
 
     at: float
@@ -244,6 +245,8 @@ class AccountSet:
     zone: str = "UTC"
     parent: str = ""
     job: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    removed: bool = False
 
     def at_time(self, at: float) -> AccountSet:
         """The same at another time."""

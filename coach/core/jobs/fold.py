@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import NOTHING, Role, by_node
+from coach.core.cluster import NOTHING, by_node
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import transitions
@@ -258,9 +258,9 @@ def _release_pods(job: Job, action: act.ReleasePods) -> None:
 
 
 def _shrink_group(job: Job) -> None:
-    """Members are gone. A parameter-server group ends with them, an elastic one with its scheduler or last worker."""
+    """Members are gone. A parameter-server group ends with them, an elastic one with the last of a role."""
     roles = {pod.role for pod in job.members if pod in job.pods and not job.pods[pod].releasing}
-    if not job.spec.elastic or not {Role.SCHEDULER, Role.WORKER} <= roles:
+    if not job.spec.elastic or not {pod.role for pod in job.members} <= roles:
         job.group = ""
 
 

@@ -54,11 +54,11 @@ def _shortage(
 ) -> Shortage:
     needed, point = epoch
     left = accounts.left(account, at) + job.ledger.reserved
-    held = accounts.reserved(account) - job.ledger.reserved
+    held = account.held - job.ledger.reserved
     lacks = (
         f"the next epoch at {point} needs {_amount(needed)} {account.currency}; account {account.name} has "
         f"{_amount(max(0, left))} left of {account.written()}: {_amount(accounts.spent(account, at))} spent, "
-        f"{_amount(held)} reserved{_by(accounts, account, job)}"
+        f"{_amount(held)} reserved{_by(account, job)}"
     )
     if needed > accounts.ever(account, at):
         return Shortage(account, lacks, math.inf, never=True, used_up=held == 0)
@@ -69,8 +69,8 @@ def _shortage(
     return Shortage(account, f"{lacks}; goes on {' or '.join(comes)}", until, never=False, used_up=held == 0)
 
 
-def _by(accounts: Accounts, account: Account, job: Job) -> str:
-    names = sorted(name for one in accounts.inside(account) for name in one.reserved if name != job.name)
+def _by(account: Account, job: Job) -> str:
+    names = sorted(name for name in account.reserved if name != job.name)
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f" by {', '.join(names[:MAX_NAMED])}{more}" if names else ""
 

@@ -280,16 +280,17 @@ class Reducer:
 
     @staticmethod
     def _survives(job: Job, lost: ev.PodLost) -> bool:
-        """Whether the running epoch goes on: the other workers of an elastic group do without a lost one.
+        """Whether the running epoch goes on: the other workers, or servers, of an elastic group do without a lost one.
 
         Not where the loss says that something is wrong with the job, such as too little memory; nor a probe, which
         measures all of them.
         """
         assert job.running is not None
-        workers = [pod for pod in job.running.pods if pod.role is Role.WORKER and pod in job.pods]
+        others = [pod for pod in job.running.pods if pod.role is lost.pod.role and pod in job.pods]
         by_chance = REASON_INFO[lost.reason].retry is not Retry.NEVER
         whole = job.running.kind is EpochKind.FULL
-        return job.spec.elastic and whole and lost.pod.role is Role.WORKER and by_chance and bool(workers)
+        may_go = lost.pod.role is not Role.SCHEDULER
+        return job.spec.elastic and whole and may_go and by_chance and bool(others)
 
     def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
         assert job is not None

@@ -44,6 +44,7 @@ from coach.core.spec.training import (
     MiniEpoch,
     Mode,
     Model,
+    ParameterServer,
     Target,
 )
 from coach.core.spec.types import (
@@ -106,6 +107,12 @@ class Limits(NamedTuple):
             self.smallest.workers <= allocation.workers <= self.largest.workers
             and self.smallest.servers <= allocation.servers <= self.largest.servers
         )
+
+
+#: Optimizers of MXNet that run on elastic parameter servers.
+SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
+#: What a conflict with elastic servers is because of.
+_BY_SERVERS = (("parameterServer",),)
 
 
 class JobSpec(SpecModel):
@@ -211,6 +218,11 @@ class JobSpec(SpecModel):
         default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
     )
     mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or independently.")
+    parameter_server: ParameterServer = Field(
+        default=ParameterServer.PS_LITE,
+        description="Of an MXNet job: `ps-lite`, MXNet's own, whose group is formed anew for each allocation; or "
+        "`elastic`, Coach's: workers and servers come, go and die while it trains. SGD, Adam and AdamW run on these.",
+    )
     deterministic: StrictBool = Field(
         default=False,
         description="Of a PyTorch job: whether gradients are added in the order of the workers' ranks, so that the "
@@ -449,6 +461,16 @@ class JobSpec(SpecModel):
             if self.mode is Mode.ASYNC and self.clip is not None:
                 right = "leave `clip` out: servers apply each worker's gradients by themselves"
                 found.append(CrossFieldError(("clip",), "not in asynchronous mode", right, (("mode",),)))
+            if self.mode is Mode.ASYNC and self.elastic:
+                right = "sync; or parameterServer: ps-lite"
+                found.append(
+                    CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS)
+                )
+            named = "sgd" if self.optimizer is None else self.optimizer.name
+            if self.elastic and named.lower() not in SERVED_OPTIMIZERS:
+                right = f"{', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite"
+                problem = "does not run on elastic servers"
+                found.append(CrossFieldError(("optimizer", "name"), problem, right, _BY_SERVERS))
             return found
         found = []
         if self.servers.max > 0:
@@ -460,6 +482,10 @@ class JobSpec(SpecModel):
         if self.mode is not Mode.SYNC:
             problem = "PyTorch jobs train by all-reduce, so workers step together"
             found.append(CrossFieldError(("mode",), problem, "sync; or leave `mode` out", because))
+        if self.parameter_server is ParameterServer.ELASTIC:
+            problem = "only MXNet jobs have parameter servers"
+            right = "leave `parameterServer` out"
+            found.append(CrossFieldError(("parameterServer",), problem, right, because))
         return found
 
     @property
@@ -505,7 +531,7 @@ class JobSpec(SpecModel):
     @property
     def elastic(self) -> bool:
         """Whether the group goes on when a worker is lost in mid-epoch."""
-        return self.framework is Framework.PYTORCH
+        return self.framework is Framework.PYTORCH or self.parameter_server is ParameterServer.ELASTIC
 
     @property
     def limits(self) -> Limits:

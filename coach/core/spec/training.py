@@ -50,6 +50,13 @@ class Framework(StrEnum):
         return self is Framework.MXNET
 
 
+class ParameterServer(StrEnum):
+    """Parameter servers of an MXNet job: of a fixed group, or of one that changes while it trains."""
+
+    PS_LITE = "ps-lite"
+    ELASTIC = "elastic"
+
+
 class DataFormat(StrEnum):
     """Format of a data set's files; `custom`: the model file's `data()` reads them."""
 

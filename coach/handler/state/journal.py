@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
-from coach.core.jobs.accounts import Accounts
+from coach.core.jobs.accounts import Accounts, Payer
 from coach.core.jobs.actions import NoticeAccount, Settle
 from coach.core.jobs.events import AccountSet, HandlerStarted, JobSubmitted, NodesChanged
 from coach.core.jobs.fold import apply, submitted
@@ -259,7 +259,7 @@ class Journal:
         for _, record in self._of_types("", AccountSet):
             found.apply(record)
         for job in jobs.values():
-            if job.spec.budget.account is not None:
+            if Payer.of(job.job_file) is not None:
                 for _, record in self._of_types(job.name, Settle, NoticeAccount):
                     found.follow(job, record)
                 found.follow(job, None)  # what it has reserved

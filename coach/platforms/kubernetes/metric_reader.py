@@ -43,7 +43,7 @@ class _Reports:
             _answer(at, self._reader.line(text))
 
     def record(self, at: int, kind: str, record: Mapping[str, Any], where: str = "") -> None:
-        """What was sent or written. Epochs that are named count once, whoever reads them again."""
+        """What was sent or written. Epochs that are named count once, also where they are read again."""
         with self._lock:
             report = self._reader.record(kind, record, where)
             if report is not None and not (where and self._again and report.epoch is None):

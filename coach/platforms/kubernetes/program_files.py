@@ -18,7 +18,7 @@ SUFFIXES = frozenset(
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "build", "dist"})
 #: Files, and bytes of all, that one ConfigMap carries; names of a folder that are looked at.
 MAX_FILES, LARGEST, MAX_NAMES = 200, 900_000, 10_000
-#: What stands for a slash in a key.
+#: What replaces a slash in a key.
 _SLASH = "-.-"
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 

@@ -14,7 +14,7 @@ from typing import Any
 from coach.core.errors import CoachError
 from coach.core.spec.training import Framework
 from coach.platforms.local import install_runtime, pytorch_runtime
-from coach.platforms.local.environment import IMPORT_SECONDS, Functions
+from coach.platforms.local.environment import Functions
 
 _MODULE = "training.model.catalogue"
 
@@ -64,17 +64,9 @@ def _cached(python: Path, framework: Framework, folder: Path) -> dict[str, Any] 
 
 
 def _ask(python: Path, framework: Framework, folder: Path) -> dict[str, Any] | None:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    own |= {"COACH_FRAMEWORK": framework.value, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"COACH_FRAMEWORK": framework.value, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(
-            [str(python), "-m", _MODULE],
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_SECONDS,
-            check=False,
-            env=own,
-        )
+        done = pytorch_runtime.ask(python, "-m", _MODULE, **own)
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
         return None

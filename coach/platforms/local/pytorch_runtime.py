@@ -25,7 +25,7 @@ REMEDY = (
     f"or set {VARIABLE} to a Python that has it"
 )
 #: Seconds for an import of torch on a busy machine.
-IMPORT_SECONDS = 120.0
+IMPORT_SECONDS = 180.0
 
 _PROBE = """
 import json, sys
@@ -62,19 +62,20 @@ def candidates() -> Iterator[Path]:
             yield place
 
 
+def ask(python: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python` with the user's environment, but its own packages. Raises OSError, subprocess.TimeoutExpired."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | environment
+    command = [str(python), *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, env=own
+    )
+
+
 @cache
 def probe(python: Path) -> Torch | str:
     """What `python` has, or why its torch cannot be used."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
-        done = subprocess.run(
-            [str(python), "-c", _PROBE],
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_SECONDS,
-            check=False,
-            env=own,
-        )
+        done = ask(python, "-c", _PROBE)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode:

@@ -104,7 +104,7 @@ class Sender:
             return {"stop": self.flags.stop, "checkpoint": checkpoint}
 
 
-#: Who sends a request with this header `Authorization`; None where nobody may. Called by several threads.
+#: Who sends a request with this header `Authorization`; None where it may not. Called by several threads.
 SenderOf = Callable[[str], Sender | None]
 
 

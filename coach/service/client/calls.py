@@ -143,13 +143,30 @@ def accounts() -> Call[schemas.Accounts]:
 
 
 def set_account(  # noqa: PLR0917 - they are the body's fields
-    name: str, amount: float, currency: str, period: str = "ever", timezone: str = "UTC", parent: str = ""
+    name: str,
+    amount: float,
+    currency: str,
+    period: str = "ever",
+    timezone: str = "UTC",
+    parent: str = "",
+    labels: dict[str, str] | None = None,
 ) -> Call[AccountRow]:
     """Make a budget over jobs, or change its terms."""
     body = {
-        "amount": amount, "currency": currency, "period": period, "timezone": timezone, "parent": parent
+        "amount": amount, "currency": currency, "period": period, "timezone": timezone, "parent": parent,
+        "labels": labels or {},
     }  # fmt: skip
     return Call("PUT", f"{API}/accounts/{name}", AccountRow, body=body)
+
+
+def remove_account(name: str) -> Call[schemas.Accounts]:
+    """Remove a budget over jobs; the others."""
+    return Call("DELETE", f"{API}/accounts/{name}", schemas.Accounts)
+
+
+def spending() -> Call[schemas.Spending]:
+    """What each job paid out of which account."""
+    return _get("/spending", schemas.Spending)
 
 
 # -- looking at jobs -------------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ class _Operations:
     cluster = _Operation(calls.cluster)
     accounts = _Operation(calls.accounts)
     set_account = _Operation(calls.set_account)
+    remove_account = _Operation(calls.remove_account)
+    spending = _Operation(calls.spending)
     records = _Operation(calls.records)
     login_codes = _Operation(calls.login_codes)
     log_in = _Operation(calls.log_in)

@@ -10,12 +10,27 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from training import ipc, linux
 from training.connections import lines
 from training.errors import TrainingError
 from training.membership.coordinator import Coordinator
-from training.membership.messages import Entered, Lose, Send, Timer, View, decode, encode, worker_of
+from training.membership.messages import (
+    Entered,
+    Formed,
+    Lose,
+    Order,
+    Out,
+    Send,
+    Timer,
+    View,
+    decode,
+    encode,
+    is_server,
+    worker_of,
+)
 from training.reporter import Reporter
 from training.request import StartRequest
 
@@ -29,13 +44,13 @@ class Hub(lines.Listener):
     def __init__(self, request: StartRequest, reporter: Reporter) -> None:
         super().__init__(request)
         self._reporter = reporter
-        self._coordinator = Coordinator(secrets.token_hex(4), request.workers)
-        if request.members is not None:
-            self._coordinator.resize(set(request.members))
+        self._coordinator = Coordinator(secrets.token_hex(4), request.workers, request.servers)
         self._values: dict[str, str] = {}
         self._done: list[str] = []
         self._lost: list[dict] = []
         self._changes: dict[int, dict] = {}
+        #: By the number of a view when it was ordered, and what its first two steps took.
+        self._ordered: dict[int, tuple[float, dict]] = {}
         self._reported: tuple[int, bool] | None = None
         #: The last view in which all members trained.
         self._view: View | None = None
@@ -45,6 +60,8 @@ class Hub(lines.Listener):
         self._serial = itertools.count()
         self._orders: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self._wake, self._waker = socket.socketpair()
+        if request.members is not None:
+            self._resize(request.members, request.server_members)
         threading.Thread(target=self._run, name="membership", daemon=True).start()
 
     def tell(self, message: dict) -> None:
@@ -71,7 +88,7 @@ class Hub(lines.Listener):
                     for key, _ in selector.select(wait):
                         self._ready(selector, key.fileobj)
                     while self._timers and self._timers[0][0] <= time.monotonic():
-                        self._obey(self._coordinator.timed_out(heapq.heappop(self._timers)[2]))
+                        self._ask(self._coordinator.timed_out, heapq.heappop(self._timers)[2])
         except BaseException as error:
             self._reporter.fail(
                 TrainingError("Internal", f"the scheduler's hub: {type(error).__name__}: {error}")
@@ -87,12 +104,27 @@ class Hub(lines.Listener):
 
     def _order(self, message: dict) -> None:
         if "resize" in message:
-            self._obey(self._coordinator.resize(set(message["resize"])))
+            self._resize(message["resize"], message.get("servers"))
         elif "request" in message:
             self._reporter.epoch = message["request"]["epoch"]
             self._report()
             if message["request"].get("members") is not None:
-                self._obey(self._coordinator.resize(set(message["request"]["members"])))
+                self._resize(message["request"]["members"], message["request"].get("server_members"))
+
+    def _resize(self, workers: Sequence[int], servers: Sequence[int] | None) -> None:
+        self._ask(self._coordinator.resize, set(workers), None if servers is None else set(servers))
+
+    def _ask(self, event: Callable[..., list], *arguments: Any) -> None:
+        """Do what the coordinator wants done at an event; the assignment of a view is part of what that takes."""
+        began = time.monotonic()
+        commands = event(*arguments)
+        now = time.monotonic()
+        for command in commands:
+            if isinstance(command, Send) and isinstance(command.message, Order):
+                steps = {"assignment_ms": round(1000 * (now - began), 1)}
+                self._ordered.setdefault(command.message.view.number, (now, steps))
+        self._ordered = dict(sorted(self._ordered.items())[-REMEMBERED:])
+        self._obey(commands)
 
     def _welcome(self, connection: socket.socket, message: dict) -> str | None:
         return message["member"] if isinstance(message.get("member"), str) else None
@@ -106,24 +138,28 @@ class Hub(lines.Listener):
     def _heard(self, connection: socket.socket, message: dict) -> None:
         name = self._members[connection]
         if "membership" in message:
-            pause = message.pop("pause", None)
             decoded = decode(message)
             if isinstance(decoded, Entered):
-                self._entered(decoded, pause)
-            self._obey(self._coordinator.hear(name, decoded))
+                self._entered(name, decoded, message)
+            elif isinstance(decoded, Formed) and decoded.number in self._ordered:
+                ordered_at, steps = self._ordered[decoded.number]
+                steps["registration_ms"] = round(1000 * (time.monotonic() - ordered_at), 1)  # the last one's
+            self._ask(self._coordinator.hear, name, decoded)
         elif "put" in message:
             self._values[message["put"]] = message["value"]
             self._broadcast({"put": message["put"], "value": message["value"]})
         elif "done" in message and message["done"] not in self._done:
             self._epoch_done(message["done"])
         elif "failed" in message:
-            self._obey(self._coordinator.lost(name, message["failed"]))
+            self._ask(self._coordinator.lost, name, message["failed"])
         elif "leaving" in message:
             self._ending = True
             self._obey(self._coordinator.end())
+            for server in filter(is_server, self._members.values()):
+                self._obey([Send(server, Out())])
 
     def _gone(self, connection: socket.socket, name: str) -> None:
-        self._obey(self._coordinator.lost(name, "its process ended"))
+        self._ask(self._coordinator.lost, name, "its process ended")
         if self._ending and not self._members:
             sys.stderr.flush()
             os._exit(0)
@@ -139,26 +175,32 @@ class Hub(lines.Listener):
                     heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._serial), key))
                 case Lose(name, because):
                     if not self._ending:
-                        self._lost.append({"worker": worker_of(name), "because": because})
+                        role = "server" if is_server(name) else "worker"
+                        self._lost.append({role: worker_of(name), "because": because})
                         self._report()
 
     # -- status -----------------------------------------------------------------------------------------------------
 
-    def _entered(self, entered: Entered, pause: float | None) -> None:
+    def _entered(self, name: str, entered: Entered, said: dict) -> None:
+        """A member or server is in a view: what the steps of the change took it, of which the longest counts."""
         view = entered.view
-        change = self._changes.setdefault(
-            view.number, {"view": view.number, "pause_ms": 0.0, "step": entered.clock}
-        )
+        change = self._changes.setdefault(view.number, {"view": view.number, "pause_ms": 0.0})
+        change |= self._ordered.get(view.number, (0.0, {}))[1]
+        if not is_server(name):
+            change["step"] = entered.clock
         change["workers"] = [worker_of(each) for each in view.members]
-        if pause is not None:
-            change["pause_ms"] = max(change["pause_ms"], round(1000 * pause, 1))
+        if view.servers:
+            change["servers"] = [worker_of(each) for each in view.servers]
+        for key, seconds in (("pause_ms", said.get("pause")), ("migration_ms", said.get("migration"))):
+            if seconds is not None:
+                change[key] = max(change.get(key, 0.0), round(1000 * seconds, 1))
 
     def _report_changes(self) -> tuple[int, bool] | None:
         """Tell the function when there is another view, or all have entered it."""
         view = self._coordinator.current
         if view is None:
             return None
-        now = (view.number, self._coordinator.entered >= set(view.members))
+        now = (view.number, self._coordinator.settled)
         if now != self._reported and now[1]:
             self._view = view
             self._reporter.state("training")

@@ -186,7 +186,7 @@ class Line:
     def _form(self, view: View, values: Values) -> None:
         group = None
         try:
-            if len(view.members) > 1:
+            if len(view.members) > 1 or view.servers:
                 group = self._transport.connect(view, view.members.index(self.member.name), values)
             failed = values.closed
         except (

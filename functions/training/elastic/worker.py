@@ -90,12 +90,13 @@ class ElasticWorker(Worker):
     # -- the state of the group -------------------------------------------------------------------------------------
 
     def found(self) -> None:
-        """See training.pytorch.elastic.Owner: the checkpoint, or initial weights."""
+        """See training.elastic.group.Owner: the checkpoint, or initial weights."""
         if self._at is not None:  # else it was just made
             self._make_learner()
-        self._load()
-        self._place = _Place(self._request.position)
-        self._at = (self._request.weights_in, self._request.position)
+        # Where all had a state and lost it with their servers, this is the last one that was stored.
+        self._at = weights, position = self._at or (self._request.weights_in, self._request.position)
+        self._load(weights, position)
+        self._place = _Place(position)
 
     def state(self) -> tuple[Any, dict]:
         """See Owner."""
@@ -119,7 +120,7 @@ class ElasticWorker(Worker):
         load_seconds = self._loaded.seconds + time.perf_counter() - began
         began = time.perf_counter()
         if is_new:
-            self.line.ready()
+            self._group.ready(self._learner)
         report = {"load_seconds": load_seconds, "data_size": len(self._dataset.train), "left": False}
         try:
             self._group.settle(until=lambda: request.epoch in self.line.done)
@@ -127,15 +128,15 @@ class ElasticWorker(Worker):
             if request.epoch in self.line.done:
                 return self._report(report, cpu_before, is_new=is_new)  # it ended before this worker came
             if request.wait_for_all:
-                self._group.rest(until=lambda: self._group.size >= request.workers)
+                self._group.rest(until=lambda: self._group.has(request.workers, request.servers))
                 report["form_seconds"] = time.perf_counter() - began
-            self._begin()
-            self._reporter.state("training")
             while True:
                 try:
+                    self._begin()
+                    self._reporter.state("training")
                     return self._trained(report, cpu_before, is_new=is_new)
                 except Replaced:
-                    self._begin()
+                    continue
         except Left:
             report["left"] = True
             return self._report(report, cpu_before, is_new=is_new)
@@ -185,7 +186,8 @@ class ElasticWorker(Worker):
             raise TrainingError("BadRequest", message)
         if self._at != (request.weights_in, request.position):
             self._make_learner()
-            self._load()
+            self._load(request.weights_in, request.position)
+            self._group.loaded(self._learner)
             self._at = (request.weights_in, request.position)
         end = request.position + self._total(first=place.fresh)
         self._place = _Place(request.position, request.epoch, request.position, end, fresh=False)
@@ -201,6 +203,7 @@ class ElasticWorker(Worker):
 
         stored: Background | None = None
         if self._group.rank == 0:
+            self._group.collect(self._learner)
             stored = self._store(place.position)
         copied = time.perf_counter()
         evaluation = None
@@ -213,7 +216,9 @@ class ElasticWorker(Worker):
             del members
             nonlocal stored
             if rank == 0:  # another worker had it, and died
-                stored = stored or self._store(place.position)
+                if stored is None:
+                    self._group.collect(self._learner)
+                    stored = self._store(place.position)
                 if stored is not None:
                     stored.wait()
             return [1.0]
@@ -256,7 +261,7 @@ class ElasticWorker(Worker):
         stop, together = False, 0
         self._progress = {"samples": place.position - place.start, "total": place.end - place.start}
         while place.position < place.end and not stop:
-            measured = [each.clone() for each in learner.buffers]
+            measured = learner.measured
 
             def compute(
                 rank: int,
@@ -264,8 +269,7 @@ class ElasticWorker(Worker):
                 measured: list = measured,
                 deadline: float | None = deadline,
             ) -> tuple[bool, list[float]]:
-                for buffer, before in zip(learner.buffers, measured, strict=True):
-                    buffer.copy_(before)  # a step that is repeated measures once
+                learner.measured = measured  # a step that is repeated measures once
                 mine = share(batch, rank, members)
                 late = deadline is not None and time.perf_counter() >= deadline
                 if mine.start == mine.stop:

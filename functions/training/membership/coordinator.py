@@ -1,7 +1,9 @@
 """The coordinator's side: which workers are there, which view they train in, which one comes next."""
 
+import itertools
 from dataclasses import dataclass
 
+from training.membership import slices
 from training.membership.messages import (
     Alive,
     Broken,
@@ -21,6 +23,7 @@ from training.membership.messages import (
     Timer,
     View,
     Waiting,
+    is_server,
     worker_of,
 )
 
@@ -44,8 +47,6 @@ class _Member:
     forced: int = 0
     #: The number of the last view that it was in and gave up.
     broken: int = 0
-    #: The number of the ping that it has not answered.
-    ping: int | None = None
     #: Whether its worker ever belonged to the group: one may connect before the coordinator hears of it.
     was_wanted: bool = False
     idle: bool = False
@@ -54,10 +55,24 @@ class _Member:
 
 
 class Coordinator:
-    """One coordinator. `token` is of this one only; `workers` is how many found the group."""
+    """One coordinator. `token` is of this one only; so many workers and servers found the group.
 
-    def __init__(self, token: str, workers: int) -> None:
+    Servers are registered, not asked: what they hold follows from the view. A group that began without them has none.
+    """
+
+    def __init__(self, token: str, workers: int, servers: int = 0) -> None:
         self._token = token
+        self._has_servers = servers > 0
+        #: Ranks of the servers that belong to the group, and of those of them that were lost.
+        self.wanted_servers = set(range(servers))
+        self._lost_servers: set[int] = set()
+        #: Servers that are there, in the order in which they came, with the last view whose slices they held; and all
+        #: that a view has had.
+        self._servers: dict[str, View | None] = {}
+        self._used_servers: set[str] = set()
+        #: The number of the view that founded the group, and of that which servers have had the state of.
+        self._founded = self._seeded = 0
+        self._size = 0
         #: Ranks of the workers that belong to the group.
         self.wanted = set(range(workers))
         self._knows_wanted = False
@@ -78,6 +93,8 @@ class Coordinator:
         self._recovered = False
         self._number = 0
         self._pings = 0
+        #: The number of the ping that a member or server has not answered.
+        self._pinged: dict[str, int] = {}
         self._failures = 0
         self._paused = False
         self._pauses = 0
@@ -89,7 +106,9 @@ class Coordinator:
     def hear(self, member: str, message: Message) -> list[Command]:
         """A message of a member's."""
         known = self._members.get(member)
-        if isinstance(message, Hello):
+        if is_server(member):
+            self._hear_server(member, message)
+        elif isinstance(message, Hello):
             self._welcome(member, message)
         elif known is None:
             if not isinstance(message, Left | Alive) and member not in self._leaving:
@@ -97,7 +116,7 @@ class Coordinator:
         else:
             match message:
                 case Alive():
-                    known.ping = None
+                    self._pinged.pop(member, None)
                 case Idle(idle):
                     known.idle = idle
                 case Formed(number):
@@ -124,12 +143,17 @@ class Coordinator:
         if member in self._members:
             self._commands.append(Lose(member, because))
             self._remove(member)
+        elif member in self._servers:
+            self._commands.append(Lose(member, because))
+            self._remove_server(member)
         self._leaving.discard(member)
         return self._settle()
 
-    def resize(self, workers: set[int]) -> list[Command]:
-        """These workers belong to the group from now on."""
+    def resize(self, workers: set[int], servers: set[int] | None = None) -> list[Command]:
+        """These workers, and servers, belong to the group from now on."""
         self.wanted, self._knows_wanted = set(workers), True
+        if servers is not None:
+            self.wanted_servers, self._lost_servers = set(servers), set()
         return self._settle()
 
     def timed_out(self, key: tuple) -> list[Command]:
@@ -141,7 +165,7 @@ class Coordinator:
                         view is not None and view.number == number and not self._formed >= set(view.members)
                     )
                     if late and (view is self.pending or not self.entered):
-                        self._suspect(set(view.members) - self._formed)
+                        self._suspect(set(view.members) - self._formed | set(view.servers))
                         self._fail(view)
             case ("retry", pause) if pause == self._pauses:
                 self._paused = False
@@ -149,10 +173,10 @@ class Coordinator:
                 if not self.entered:
                     self._force()
             case ("silent", member, ping):
-                if member in self._members and self._members[member].ping == ping:
+                if self._pinged.get(member) == ping:
                     because = f"it hung: no answer for {HANG_SECONDS:g} s while others waited for it"
                     self._commands += [Lose(member, because), Send(member, Out(because))]
-                    self._remove(member)
+                    self._remove_server(member) if is_server(member) else self._remove(member)
             case ("recovery",):
                 self._recovered = True
         return self._settle()
@@ -178,6 +202,7 @@ class Coordinator:
             self._expel(member)
             return
         self._members[member] = _Member(idle=hello.idle)
+        self._size = self._size or hello.size
         if hello.view is not None:
             if not self._reports:
                 self._commands.append(Timer(("recovery",), RECOVERY_SECONDS))
@@ -186,6 +211,7 @@ class Coordinator:
     def _remove(self, member: str) -> None:
         """It is gone: what it was part of changes."""
         self._members.pop(member, None)
+        self._pinged.pop(member, None)
         self._reports.pop(member, None)
         self._gone.add(member)
         if self.pending is not None and member in self.pending.members:
@@ -207,16 +233,18 @@ class Coordinator:
             if each in self.current.members and known.idle and worker_of(each) not in self.wanted
         ]
         if resting and self.pending is not None:
-            self._force(self.pending.newcomers)  # they get no epoch any more, so no step comes to agree after
+            self._force(
+                self.pending.newcomers, list(self.pending.servers)
+            )  # they get no epoch any more, so no step comes to agree after
         else:
-            self._suspect(set(self.current.members) - {member})
+            self._suspect({*self.current.members, *self.current.servers} - {member})
 
     def _suspect(self, members: set[str]) -> None:
         """Ask for a sign of life, and wait for it."""
-        for member in sorted(members & set(self._members)):
-            if self._members[member].ping is None:
+        for member in sorted(members & {*self._members, *self._servers}):
+            if member not in self._pinged:
                 self._pings += 1
-                self._members[member].ping = self._pings
+                self._pinged[member] = self._pings
                 self._commands += [Send(member, Ping()), Timer(("silent", member, self._pings), HANG_SECONDS)]
 
     def _broken(self, member: str, number: int) -> None:
@@ -234,13 +262,107 @@ class Coordinator:
         elif worker_of(member) not in self.wanted:
             self._expel(member)
 
+    # -- servers ----------------------------------------------------------------------------------------------------
+
+    def _hear_server(self, server: str, message: Message) -> None:
+        match message:
+            case Hello(view, intact, seen):
+                self._register(server, view if intact else None, seen)
+            case Alive():
+                self._pinged.pop(server, None)
+            case Entered(view) if server in self._servers:
+                self._servers[server] = view
+
+    def _register(self, server: str, view: View | None, seen: int) -> None:
+        """A server says hello, to this coordinator for the first time."""
+        self._number = max(self._number, seen)
+        if server in self._gone:
+            self._commands.append(Send(server, Out(_WENT_ON)))
+            return
+        for other in [each for each in self._servers if worker_of(each) == worker_of(server)]:
+            self._commands.append(Lose(other, "its server was started again"))
+            self._remove_server(other)
+        self._servers[server] = view
+        if worker_of(server) in self._lost_servers:
+            self._lost_servers.discard(worker_of(server))
+            self.wanted_servers.add(worker_of(server))
+        if self.current is not None:
+            self._commands.append(Send(server, Order(self.current)))
+
+    def _remove_server(self, server: str) -> None:
+        """It is gone, and with it the state of its slices: then the group is founded anew by those that are left."""
+        self._servers.pop(server)
+        self._pinged.pop(server, None)
+        self._gone.add(server)
+        if len(self.wanted_servers) > 1 and worker_of(server) in self.wanted_servers:
+            self.wanted_servers.discard(worker_of(server))
+            self._lost_servers.add(worker_of(server))
+        if self.pending is not None and server in self.pending.servers:
+            self._abandon()
+        if self.current is not None and server in self.current.servers:
+            self._found_again()
+
+    def _found_again(self) -> None:
+        if self.pending is not None:
+            self._abandon()
+        self.current, self.entered, self._holders = None, set(), set()
+
+    def _servers_of(self, wanted: set[int]) -> list[str]:
+        """Those that are there of these ranks: as many as there are slices, at most."""
+        found = sorted((each for each in self._servers if worker_of(each) in wanted), key=worker_of)
+        return found[: len(slices.bounds(self._size)) - 1]
+
+    def _next_servers(self) -> list[str]:
+        """The servers that the next view is to have."""
+        return self._servers_of(self.wanted_servers) or list(self.current.servers)
+
+    def _assign(self, servers: list[str]) -> tuple[int, ...]:
+        """Who owns which slice, so that few of them move."""
+        if not servers:
+            return ()
+        starts = slices.bounds(self._size)
+        sizes = [stop - start for start, stop in itertools.pairwise(starts)]
+        owner: list[int | None] = [None] * len(sizes)
+        if self.current is not None:
+            place = {server: number for number, server in enumerate(servers)}
+            owner = [place.get(self.current.servers[of]) for of in self.current.owner]
+        return slices.assign(sizes, owner, len(servers))
+
+    @property
+    def settled(self) -> bool:
+        """Whether all members train in the current view, and servers hold what it gives them."""
+        return (
+            self.current is not None
+            and self.entered >= set(self.current.members)
+            and all(self._servers.get(each) == self.current for each in self.current.servers)
+        )
+
     # -- views ------------------------------------------------------------------------------------------------------
 
-    def _issue(self, members: list[str], newcomers: list[str], *, planned: bool) -> View:
+    def _issue(
+        self, members: list[str], newcomers: list[str], servers: list[str] | None = None, *, planned: bool
+    ) -> View:
+        """A view of these; without `servers`, of the current ones."""
         self._number += 1
         self._formed = set()
+        if self.current is None:
+            self._founded = self._number
+        if servers is None:
+            servers, owner = list(self.current.servers), self.current.owner
+        else:
+            owner = self._assign(servers)
+        self._used_servers |= set(servers)
         prefix = f"{self._token}/{self._number}"
-        return View(self._number, prefix, tuple(members), tuple(newcomers), planned)
+        return View(
+            self._number,
+            prefix,
+            tuple(members),
+            tuple(newcomers),
+            planned,
+            tuple(servers),
+            owner,
+            self._founded,
+        )
 
     def _send(self, view: View, members: list[str]) -> None:
         for member in members:
@@ -248,6 +370,8 @@ class Coordinator:
                 self._commands.append(Send(member, Order(view)))
                 if not view.planned:
                     self._members[member].forced = view.number
+        # All servers: one that is in no view any more may still hold what this one gives to others.
+        self._commands += [Send(server, Order(view)) for server in self._servers]
         self._commands.append(Timer(("forming", view.number), FORMING_SECONDS))
 
     def _abandon(self) -> None:
@@ -281,6 +405,7 @@ class Coordinator:
             return
         heirs = set(view.members) - set(view.newcomers) | {member}
         self.current, self.entered = view, self._inside(view)
+        self._founded = view.founded
         self._holders = (heirs & set(self._members)) | self.entered
         if self.pending is not None and self.pending.number <= view.number:
             self.pending = None
@@ -316,8 +441,11 @@ class Coordinator:
         else:
             self._commands.append(Timer(("force", view.number), seconds))
 
-    def _force(self, newcomers: tuple[str, ...] = ()) -> None:
+    def _force(self, newcomers: tuple[str, ...] = (), servers: list[str] | None = None) -> None:
         """A view of the survivors, and of these, at once."""
+        if self.current.servers and self._seeded != self.current.founded:
+            self._found_again()  # its founder had not given the servers the state yet
+            return
         if self.pending is not None:
             self._abandon()
         survivors = [each for each in self.current.members if each in self._members and each in self._holders]
@@ -329,7 +457,8 @@ class Coordinator:
             self.current, self._holders = None, set()  # no member has the group's state: it is founded anew
             return
         members = [*kept, *newcomers]
-        self.current, self._holders = self._issue(members, list(newcomers), planned=False), set(kept)
+        self.current = self._issue(members, list(newcomers), servers, planned=False)
+        self._holders = set(kept)
         self._send(self.current, members)
 
     # -- what follows -----------------------------------------------------------------------------------------------
@@ -338,7 +467,8 @@ class Coordinator:
         if not self._ended:
             if self.current is None:
                 self._recover() if self._reports else self._found()
-            elif self.entered >= set(self.current.members):
+            elif self.settled:
+                self._seeded = self.current.founded
                 for member in sorted(self._leaving):
                     self._commands.append(Send(member, Out()))
                 self._leaving.clear()
@@ -355,27 +485,45 @@ class Coordinator:
                 known.was_wanted = True
             elif known.was_wanted and member not in used and member not in self._reports:
                 self._expel(member, None)
+        if self.pending is None and self.settled:
+            for server in [each for each in self._servers if worker_of(each) not in self.wanted_servers]:
+                if server in self._used_servers and server not in self.current.servers:
+                    self._servers.pop(server)
+                    self._gone.add(server)
+                    self._commands.append(Send(server, Out()))
 
     def _found(self) -> None:
         """When all that belong to the group are there, the first one's state becomes that of all."""
         members = sorted((each for each in self._members if worker_of(each) in self.wanted), key=worker_of)
         if not members or {worker_of(each) for each in members} != self.wanted:
             return
-        self.current, self._knows_wanted = self._issue(members, members, planned=False), True
+        if not self.wanted_servers <= {worker_of(each) for each in self._servers}:
+            return
+        servers = self._servers_of(self.wanted_servers) if self._has_servers else []
+        if self._has_servers and not servers:
+            return  # their state is to be held by one at least
+        self.current, self._knows_wanted = self._issue(members, members, servers, planned=False), True
         self._holders, self.entered = {members[0]}, set()
         self._send(self.current, members)
 
     def _recover(self) -> None:
         """Go on with the newest view that a member is in."""
         newest = max((hello.view for hello in self._reports.values()), key=lambda view: view.number)
-        expected = {each for each in newest.members if each not in self._gone}
-        if not self._recovered and not expected <= set(self._members):
+        expected = {each for each in (*newest.members, *newest.servers) if each not in self._gone}
+        if not self._recovered and not expected <= {*self._members, *self._servers}:
             return
         reports, self._reports = self._reports, {}
         for member in [each for each in reports if each not in newest.members]:
             self._expel(member)
         if not self._knows_wanted:
             self.wanted = {worker_of(each) for each in newest.members}
+        held = [self._servers[each] for each in newest.servers if each in self._servers]
+        if len(held) < len(newest.servers) or (newest.number == newest.founded and None in held):
+            self._found()  # the state of the slices is lost, or was not given yet
+            return
+        self._founded = self._seeded = newest.founded
+        self._used_servers = set(newest.servers)
+        self._commands += [Send(server, Order(newest)) for server in self._servers]
         self.current = newest
         self._holders = {
             each
@@ -400,15 +548,18 @@ class Coordinator:
         ]
         if not kept:
             kept = [self.current.members[0]]  # until the newcomers have the state from it
-        target = {*kept, *joined}
-        if target == set(self.current.members):
+        target, servers = {*kept, *joined}, self._next_servers()
+        if target == set(self.current.members) and servers == list(self.current.servers):
             self._failures = 0
             if self.pending is not None:
                 self._abandon()
         elif all(self._members[each].idle for each in self.current.members):
-            self._force(tuple(joined))  # there is no step to agree after
-        elif self.pending is None or set(self.pending.members) != target:
+            self._force(tuple(joined), servers)  # there is no step to agree after
+        elif self.pending is None or (set(self.pending.members), list(self.pending.servers)) != (
+            target,
+            servers,
+        ):
             if self.pending is not None:
                 self._abandon()
-            self.pending = self._issue([*kept, *joined], joined, planned=True)
+            self.pending = self._issue([*kept, *joined], joined, servers, planned=True)
             self._send(self.pending, [*self.current.members, *joined])

@@ -55,6 +55,8 @@ class Member:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        #: Elements of its weights, where servers are to hold them.
+        self.size = 0
         self.state = WAITING
         #: The view that it is in, or was last.
         self.view: View | None = None
@@ -84,8 +86,9 @@ class Member:
         if self.state == OUT:
             return []
         if not self._heir:
-            return [*dropped, Tell(Hello(seen=self._seen, idle=self._idle))]
-        return [*dropped, Tell(Hello(self.view, self.state in (ENTERING, TRAINING), self._seen, self._idle))]
+            return [*dropped, Tell(Hello(seen=self._seen, idle=self._idle, size=self.size))]
+        intact = self.state in (ENTERING, TRAINING)
+        return [*dropped, Tell(Hello(self.view, intact, self._seen, self._idle, self.size))]
 
     def hear(self, message: Message) -> list[Command]:
         """A message of the coordinator's."""

@@ -6,8 +6,13 @@ from typing import Any, get_args
 
 
 def worker_of(member: str) -> int:
-    """The rank of the worker function whose process a member is: `3` of `3.1f2e`."""
+    """The rank of the function whose process a member is: `3` of the worker `3.1f2e`, of the server `3.1f2e@host:9`."""
     return int(member.partition(".")[0])
+
+
+def is_server(member: str) -> bool:
+    """Whether it is a parameter server: its name has the address where it serves."""
+    return "@" in member
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,11 @@ class View:
     newcomers: tuple[str, ...] = ()
     #: Whether it begins when all agree, after a step; else at once.
     planned: bool = False
+    #: Parameter servers, if the group has them, and by the number of a slice of the weights which of them owns it.
+    servers: tuple[str, ...] = ()
+    owner: tuple[int, ...] = ()
+    #: The number of the view that founded the group: what servers got before is void.
+    founded: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ class Hello:
     seen: int = 0
     #: See Idle.
     idle: bool = False
+    #: Elements of its weights, where servers are to hold them.
+    size: int = 0
 
 
 class Formed(_Numbered):
@@ -126,13 +138,20 @@ def encode(message: Message) -> dict[str, Any]:
     return {"membership": type(message).__name__, **asdict(message)}
 
 
+def as_view(encoded: Mapping[str, Any]) -> View:
+    """A view from its fields, after a way through JSON."""
+    return View(**{key: tuple(each) if isinstance(each, list) else each for key, each in encoded.items()})
+
+
 def decode(encoded: Mapping[str, Any]) -> Message:
     """The inverse of encode, also after a way through JSON."""
-    fields = {key: value for key, value in encoded.items() if key != "membership"}
+    fields = {
+        key: value
+        for key, value in encoded.items()
+        if key in _KINDS[encoded["membership"]].__dataclass_fields__
+    }
     if fields.get("view") is not None:
-        view = fields["view"]
-        lists = {key: tuple(view[key]) for key in ("members", "newcomers")}
-        fields["view"] = View(**{**view, **lists})
+        fields["view"] = as_view(fields["view"])
     return _KINDS[encoded["membership"]](**fields)
 
 

@@ -16,12 +16,16 @@ from training.mxnet import failure, limit_threads
 from training.mxnet.learner import MxnetLearner
 from training.mxnet.optimizers import catalogue
 from training.mxnet.pslite import PsLiteGroup
+from training.mxnet.served import ServedLearner
+from training.request import StartRequest
+from training.servers.group import ServerGroup
 
 __all__ = [
     "catalogue",
-    "elastic",
     "failure",
+    "groups",
     "limit_threads",
+    "make_elastic_group",
     "make_group",
     "make_learner",
     "make_reader",
@@ -34,11 +38,16 @@ __all__ = [
     "write_checkpoint",
 ]
 
-elastic = False
+groups = ("fixed", "elastic")
 stops_threads = True
 software = f"MXNet {mxnet.__version__}"
 make_group = PsLiteGroup
-make_learner = MxnetLearner
+make_elastic_group = ServerGroup
+
+
+def make_learner(request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> MxnetLearner:
+    """See training.backend.Framework."""
+    return (ServedLearner if request.elastic else MxnetLearner)(request, model, sample)
 
 
 def make_reader(dataset: DataSet, processes: int, uri: str) -> Reader:

@@ -22,8 +22,8 @@ from training.pytorch.reading import AheadReader
 
 __all__ = [
     "catalogue",
-    "elastic",
     "failure",
+    "groups",
     "limit_threads",
     "make_elastic_group",
     "make_learner",
@@ -37,7 +37,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
-elastic = True
+groups = ("elastic",)
 stops_threads = False
 software = f"PyTorch {torch.__version__}"
 make_elastic_group = ElasticGroup

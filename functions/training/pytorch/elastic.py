@@ -1,16 +1,15 @@
-"""Exchanges of an elastic group's workers over gloo: each is completed once, whatever happens to the group."""
+"""Exchanges of an elastic group's workers over gloo."""
 
 import json
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from training.elastic.line import Left, Line, Replaced
-from training.errors import TrainingError
-from training.membership import member as machine
+from training.elastic import group
+from training.elastic.group import Owner
 from training.membership.member import Clock
-from training.membership.messages import Found, Give, Take, View
+from training.membership.messages import View
 from training.pytorch import gloo
 from training.pytorch.learner import TorchLearner
 from training.request import StartRequest
@@ -19,138 +18,23 @@ from training.request import StartRequest
 OFFERS = 2
 
 
-class Owner(Protocol):
-    """Who has the state: the worker."""
+class ElasticGroup(group.ElasticGroup):
+    """See training.elastic.group. Members give lists of tensors; the first ends with OFFERS elements of any value."""
 
-    def found(self) -> None:
-        """Make the initial state, which the others get."""
-
-    def state(self) -> tuple[TorchLearner, dict]:
-        """The learner, and what else a newcomer needs."""
-
-    def install(self, restore: Callable[[TorchLearner], None], plain: dict) -> None:
-        """The inverse of state(): `restore` gives a learner the state that was received."""
-
-
-class ElasticGroup:
-    """One worker's side. All but what Line's threads do runs in the main thread."""
+    failures = (RuntimeError,)
 
     def __init__(self, request: StartRequest, owner: Owner, fail: Callable[[BaseException], None]) -> None:
-        self._owner = owner
+        super().__init__(request, owner, fail, gloo.GlooTransport(request.host, request.root_address))
         self._in_rank_order = request.deterministic
-        self.line = Line(request, gloo.GlooTransport(request.host, request.root_address), fail)
-        self._last: list[torch.Tensor] = []
         #: Two sets of tensors for gradients, by turns: allocating them costs as much as filling them.
         self._spare: list[dict[torch.dtype, torch.Tensor]] = [{}, {}]
-        self._replaced = False
-
-    # -- views ------------------------------------------------------------------------------------------------------
-
-    def settle(self, until: Callable[[], bool] = lambda: False) -> list[torch.Tensor] | None:
-        """Do what a change of the group wants of this worker, until it can train, or `until` is true.
-
-        Returns what the exchange under way gave, if another member had completed it. Raises Left.
-        """
-        line, member = self.line, self.line.member
-        while True:
-            with line.waiting(), line.changed:
-                line.changed.wait_for(
-                    lambda: until() or self._over() or member.state in (machine.ENTERING, machine.TRAINING)
-                )
-                if self._over():
-                    if line.ended is not None and line.ended.because is not None:
-                        raise TrainingError("PeerLost", line.ended.because)
-                    raise Left
-                if until() or member.state == machine.TRAINING:
-                    return None
-            given = self._enter()
-            if given is not None:
-                return given
-
-    def rest(self, until: Callable[[], bool]) -> None:
-        """Between epochs: do what a change of the group wants of this worker. Raises Left."""
-        line, member = self.line, self.line.member
-        line.rests(True)
-        while True:
-            with line.changed:
-                line.changed.wait_for(lambda: until() or self._over() or member.state == machine.ENTERING)
-            if until():
-                break
-            if self._over():
-                raise Left
-            self._enter()
-        line.rests(False)
-
-    def _over(self) -> bool:
-        return self.line.ended is not None or self.line.left
-
-    @property
-    def trains(self) -> bool:
-        """Whether it has the group's state, and is in a view."""
-        return self.line.member.state == machine.TRAINING
-
-    @property
-    def rank(self) -> int:
-        """In the present view."""
-        view = self.line.member.view
-        return view.members.index(self.line.member.name)
-
-    @property
-    def size(self) -> int:
-        """Workers that train together at present."""
-        return len(self.line.member.view.members) if self.trains else 0
-
-    def _enter(self) -> list[torch.Tensor] | None:
-        """Bring all members of a new view to the same state."""
-        line, member = self.line, self.line.member
-        with line.changed:
-            if member.state != machine.ENTERING:
-                return None
-            if line.entered is not None:
-                line.begin_pause()
-            view = member.view
-            group = line.groups[view.number]
-            clock, commands = member.enter()
-        taken, plain, tensors = None, {}, []
-        if any(isinstance(each, Found) for each in commands):
-            self._owner.found()
-            self._replaced = True
-        try:
-            with line.waiting():
-                clocks = self._gather(view, group, clock)
-                with line.changed:
-                    if member.view is not view or member.state != machine.ENTERING:
-                        return None
-                    orders = member.gathered(clocks)
-                for order in orders:
-                    rank = view.members.index(order.member)
-                    if isinstance(order, Give):
-                        self._send(group, rank, *(self._state() if order.whole else ({}, self._last)))
-                    else:
-                        taken = order
-                        plain, tensors = self._receive(group, rank)
-        except RuntimeError:
-            with line.changed:
-                line.do(member.broke(view.number))
-            return None
-        if taken is not None and taken.whole:
-            learner_plain = plain.pop("learner")
-            self._owner.install(lambda learner: unpack(learner, learner_plain, tensors), plain)
-            self._replaced = True
-        elif taken is not None:
-            self._last = tensors
-        with line.changed:
-            line.do(member.settled(view.number, taken), pause=line.take_pause())
-            line.entered = view.number
-        return tensors if isinstance(taken, Take) and not taken.whole else None
 
     def _state(self) -> tuple[dict, list[torch.Tensor]]:
         learner, plain = self._owner.state()
         said, tensors = pack(learner)
         return {**plain, "learner": said}, tensors
 
-    @staticmethod
-    def _gather(view: View, group: Any, clock: Clock) -> list[Clock]:
+    def _gather(self, view: View, group: Any, clock: Clock) -> list[Clock]:
         if group is None:
             return [clock]
         mine = torch.tensor([-1 if clock.steps is None else clock.steps, int(clock.kept)])
@@ -161,8 +45,8 @@ class ElasticGroup:
             for steps, kept in (each.tolist() for each in found)
         ]
 
-    @staticmethod
-    def _send(group: Any, rank: int, plain: dict, tensors: list[torch.Tensor]) -> None:
+    def _give(self, group: Any, rank: int, *, whole: bool) -> None:
+        plain, tensors = self._state() if whole else ({}, self._last)
         shapes = [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors]
         header = torch.frombuffer(bytearray(json.dumps([plain, shapes]).encode()), dtype=torch.uint8)
         group.group.send([torch.tensor([len(header)])], rank, 0).wait()
@@ -171,8 +55,7 @@ class ElasticGroup:
             if tensor.numel():
                 group.group.send([tensor.detach().cpu().contiguous()], rank, 0).wait()
 
-    @staticmethod
-    def _receive(group: Any, rank: int) -> tuple[dict, list[torch.Tensor]]:
+    def _receive(self, group: Any, rank: int, *, whole: bool) -> Any:
         length = torch.empty(1, dtype=torch.int64)
         group.group.recv([length], rank, 0).wait()
         header = torch.empty(int(length), dtype=torch.uint8)
@@ -183,67 +66,34 @@ class ElasticGroup:
             tensors.append(torch.empty(shape, dtype=getattr(torch, dtype)))
             if tensors[-1].numel():
                 group.group.recv([tensors[-1]], rank, 0).wait()
-        return plain, tensors
-
-    # -- exchanges --------------------------------------------------------------------------------------------------
-
-    def exchange(
-        self, contribute: Callable[[int, int], list[torch.Tensor]], *, step: bool = False
-    ) -> list[torch.Tensor]:
-        """The sums over all members of what each contributes. The group can change after a `step`.
-
-        `contribute(rank, members)` is called again when the group changed before the sums were known. The first of its
-        tensors ends with OFFERS elements of any value. Raises Left, or Replaced.
-        """
-        line, member = self.line, self.line.member
-        while True:
-            self._replaced = False
-            given = self.settle()
-            if self._replaced:
-                raise Replaced
-            if given is not None:
-                return given
-            with line.changed:
-                if not self.trains:
-                    continue
-                view = member.view
-                group = line.groups[view.number]
-            tensors = contribute(view.members.index(member.name), len(view.members))
-            with line.changed:
-                if member.view is not view or not self.trains:
-                    continue
-                tensors[0][-OFFERS:] = torch.tensor(member.offer(may_change=step), dtype=tensors[0].dtype)
-            try:
-                if group is not None:
-                    with line.waiting():
-                        tensors = [
-                            gloo.add_up(
-                                group.group, each, len(view.members), in_rank_order=self._in_rank_order
-                            )
-                            for each in tensors
-                        ]
-            except RuntimeError:
-                self._spare = [{}, {}]  # peers may still write into what was exchanged
-                with line.changed:
-                    line.do(member.broke(view.number))
-                continue
-            with line.changed:
-                self._last = tensors
-                line.do(member.completed(view.number, tuple(tensors[0][-OFFERS:].tolist())))
-                if member.view is not view and member.view.planned:
-                    line.went_over(view)
+        if not whole:
             return tensors
 
-    # -- what the worker exchanges ----------------------------------------------------------------------------------
+        def install() -> None:
+            learner_plain = plain.pop("learner")
+            self._owner.install(lambda learner: unpack(learner, learner_plain, tensors), plain)
+
+        return install
+
+    def _add_up(
+        self, group: Any, view: View, given: list[torch.Tensor], offer: tuple[float, float]
+    ) -> tuple[list[torch.Tensor], tuple]:
+        given[0][-OFFERS:] = torch.tensor(offer, dtype=given[0].dtype)
+        if group is not None:
+            try:
+                given = [
+                    gloo.add_up(group.group, each, len(view.members), in_rank_order=self._in_rank_order)
+                    for each in given
+                ]
+            except RuntimeError:
+                self._spare = [{}, {}]  # peers may still write into what was exchanged
+                raise
+        return given, tuple(given[0][-OFFERS:].tolist())
 
     def step(
         self, learner: TorchLearner, compute: Callable[[int, int], tuple[bool, list[float]]]
     ) -> list[float]:
-        """One training step; the group can change after it.
-
-        `compute(rank, members)` leaves this worker's gradients in the learner: whether it had samples, and numbers.
-        Returns the sums of the numbers.
-        """
+        """See training.elastic.group."""
         alone = False
 
         def contribute(rank: int, members: int) -> list[torch.Tensor]:
@@ -259,7 +109,7 @@ class ElasticGroup:
         return apply(learner, sums, alone=alone)
 
     def average_buffers(self, learner: TorchLearner) -> None:
-        """What layers measured becomes the mean over the workers, as they saw equal shares."""
+        """See training.elastic.group."""
         buffers = [each for each in learner.buffers if each.is_floating_point()]
         if not buffers:
             return
@@ -273,7 +123,7 @@ class ElasticGroup:
             offset += buffer.numel()
 
     def total(self, compute: Callable[[int, int], list[float]]) -> list[float]:
-        """The sums of what `compute(rank, members)` returns over all workers."""
+        """See training.elastic.group."""
         (sums,) = self.exchange(
             lambda rank, members: [
                 torch.tensor([*compute(rank, members), *[0.0] * OFFERS], dtype=torch.float64)

@@ -80,6 +80,16 @@ class TorchLearner:
         """What layers measure rather than learn: batch normalisation's running mean and variance."""
         return list(self.net.buffers())
 
+    @property
+    def measured(self) -> list[torch.Tensor]:
+        """Copies of the buffers; to be set."""
+        return [each.clone() for each in self.buffers]
+
+    @measured.setter
+    def measured(self, values: list[torch.Tensor]) -> None:
+        for buffer, value in zip(self.buffers, values, strict=True):
+            buffer.copy_(value)
+
     @contextlib.contextmanager
     def _users_code(self) -> Iterator[None]:
         """What is raised in here comes from the model file."""

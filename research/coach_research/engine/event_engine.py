@@ -250,8 +250,13 @@ class Engine:
         job.settle(self.now)
         # Rounded, so that the sum of many rates ends exactly at the epoch's boundary.
         job.done_at_mark = float(round(job.done_at_mark))
+        if job.done_at_mark >= job.pace_ends:
+            before = job.pace
+            job.keep_pace()
+            job.solo, job.rate = job.true_speed(job.plan), job.rate * job.pace / before
         self._stamp(job)
-        self._send(EpochEnded(number, int(job.done_at_mark)))
+        if self._boundaries:
+            self._send(EpochEnded(number, int(job.done_at_mark)))
 
     def _resume(self, number: int) -> None:
         """A pause on shared nodes is over: the node's other jobs get a smaller share from now on."""
@@ -317,7 +322,7 @@ class Engine:
         if job.vacated == job.vacated:
             self.record.rescheduled(self.now - job.vacated)
             job.vacated = math.nan
-        self._pause(job, 0.0)
+        self._pause(job, job.dynamics.start_seconds)
 
     def _change(self, job: SimJob, action: Resize | Migrate) -> None:
         if action.plan == job.plan:
@@ -377,6 +382,8 @@ class Engine:
 
     def _pause(self, job: SimJob, seconds: float) -> None:
         """Set the rate of a job for its plan, effective in `seconds` from now."""
+        if job.dynamics.paces:
+            job.keep_pace()  # work may have been lost
         job.solo = job.true_speed(job.plan)
         job.mark = self.now + seconds
         if self._shared:
@@ -411,6 +418,8 @@ class Engine:
             boundary = math.floor(done + EPSILON) + 1.0
             if boundary < goal - EPSILON:
                 kind, goal = EPOCH, boundary
+        if job.pace_ends < goal - EPSILON:
+            kind, goal = EPOCH, job.pace_ends
         due = job.mark + max(0.0, goal - done) / job.rate
         if self._slot is not None and kind == FINISH:
             due = max(self.now, math.ceil(due / self._slot - EPSILON) * self._slot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import Protocol
 
 from coach_research.scheduling.api import Phase, Remaining
@@ -55,6 +56,8 @@ class SimJob:
         "minimum",
         "name",
         "need",
+        "pace",
+        "pace_ends",
         "phase",
         "plan",
         "preemptions",
@@ -104,6 +107,9 @@ class SimJob:
         self.done_at_mark = 0.0
         self.mark = 0.0
         self.rate = 0.0
+        #: Its speed at the epochs done, as a multiple of `dynamics.speed`, and the epoch at which that changes.
+        self.pace = 1.0
+        self.pace_ends = dynamics.paces[0][0] if dynamics.paces else math.inf
         #: Epochs/s of the plan alone on its nodes; seconds of execution at that speed so far.
         self.solo = 0.0
         self.executed = 0.0
@@ -130,6 +136,13 @@ class SimJob:
                 self.executed += passed * self.rate / self.solo
             self.mark = now
 
+    def keep_pace(self) -> None:
+        """Take the pace of the epochs done."""
+        paces = self.dynamics.paces
+        passed = bisect_right(paces, self.done_at_mark, key=lambda pace: pace[0])
+        self.pace = paces[passed - 1][1] if passed else 1.0
+        self.pace_ends = paces[passed][0] if passed < len(paces) else math.inf
+
     def done(self) -> float:
         """See `JobState.done`."""
         passed = self.run.now - self.mark
@@ -150,7 +163,7 @@ class SimJob:
     def true_speed(self, plan: Plan) -> float:
         """Epochs/s under `plan`, alone on its nodes."""
         speed = self.dynamics.speed
-        return speed(plan) if speed is not None else float(sum(part[1] for part in plan))
+        return speed(plan) * self.pace if speed is not None else float(sum(part[1] for part in plan))
 
     def loss(self) -> float:
         """See `JobState.loss`. It is measured once an instant, so that calls at the same time return the same."""

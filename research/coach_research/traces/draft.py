@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coach.core.cluster import Allocation
+from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
 from coach_research.workload import FloatArray, Work
 
@@ -44,6 +45,10 @@ class Trace:
     read: int
     left_out: tuple[Note, ...]
     assumed: tuple[Note, ...]
+    #: The cluster of the trace, where its file has it.
+    nodes: tuple[Node, ...] = ()
+    #: Seconds that jobs waited in reality, on average; NaN where the file does not say.
+    waited: float = math.nan
 
 
 @dataclass
@@ -54,6 +59,9 @@ class Draft:
     works: list[Work] = field(default_factory=list)
     left_out: list[Note] = field(default_factory=list)
     assumed: list[Note] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    #: Seconds that jobs waited in reality.
+    waits: list[float] = field(default_factory=list)
     #: Where each job is, by its name.
     lines: dict[str, int] = field(default_factory=dict)
     #: What to close when the trace is read, or a mistake was found in it.
@@ -102,7 +110,8 @@ class Draft:
         first = works[0].arrival
         for work in works:
             work.arrival -= first
-        return Trace(works, self.read, tuple(self.left_out), tuple(self.assumed))
+        waited = sum(self.waits) / len(self.waits) if self.waits else math.nan
+        return Trace(works, self.read, tuple(self.left_out), tuple(self.assumed), tuple(self.nodes), waited)
 
 
 def task(  # noqa: PLR0917

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from coach.core.errors import UserError
 from coach_research.traces.draft import Draft, Trace
+from coach_research.traces.kubernetes import read_kubernetes, read_kueue
 from coach_research.traces.own import read_own
 from coach_research.traces.philly import read_philly
+from coach_research.traces.slurm import read_sacct
 from coach_research.traces.swf import read_swf
 from coach_research.traces.tables import read_helios, read_pai
 from coach_research.traces.thesis import read_thesis
@@ -18,7 +20,7 @@ from coach_research.traces.thesis import read_thesis
 #: reason; in Coach's own it is a mistake.
 READERS: Mapping[str, Callable[[Draft], None]] = {
     "": read_own, "philly": read_philly, "helios": read_helios, "pai": read_pai, "swf": read_swf,
-    "thesis": read_thesis,
+    "sacct": read_sacct, "kueue": read_kueue, "kubernetes": read_kubernetes, "thesis": read_thesis,
 }  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from coach.report.formatting import number
 from coach_research.traces.draft import Note, Trace, in_short
 
 
@@ -12,6 +14,11 @@ def summary(trace: Trace) -> list[str]:
     counts = f"{len(trace.works)} simulated, {len(trace.left_out)} left out"
     return [
         f"trace: {trace.read} job{'' if trace.read == 1 else 's'} read, {counts}",
+        *(
+            []
+            if math.isnan(trace.waited)
+            else [f"in reality: a job waited {number(trace.waited, 4)} s on average"]
+        ),
         *(f"left out: {words}" for words in in_short(trace.left_out)),
         *(f"assumed: {words}" for words in in_short(trace.assumed) or ["nothing"]),
     ]

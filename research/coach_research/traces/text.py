@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TextIO, cast
+from typing import Literal, TextIO, cast
 
 from coach_research.traces.draft import MAX_AMOUNT, MAX_PODS, MAX_SECONDS, Draft, shown
 
@@ -127,12 +127,14 @@ NEEDED: Mapping[str, frozenset[str]] = {
     "": frozenset({"job", "arrival", "work"}),
     "helios": frozenset({"job_id", "state", "submit_time", "duration", "node_num", "cpu_num", "gpu_num"}),
     "pai": frozenset({"job_id", "submit_time", "duration", "num_inst", "num_cpu", "num_gpu"}),
+    "sacct": frozenset({"JobID", "State", "Submit"}),
 }
 
 
-def rows(draft: Draft, kind: str) -> Iterator[Row]:
+def rows(draft: Draft, kind: str, separator: str = ",") -> Iterator[Row]:
     """The rows of a CSV with a header. Raises UserError for other separators, missing columns, broken rows."""
-    table = csv.reader(lines(draft), strict=True)
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
+    table = csv.reader(lines(draft), strict=True, delimiter=separator, quoting=quoting)
     header: list[str] = []
     try:
         for cells in table:
@@ -140,7 +142,7 @@ def rows(draft: Draft, kind: str) -> Iterator[Row]:
                 continue
             if not header:
                 header = [cell.strip() for cell in cells]
-                _check_header(draft, table.line_num, header, kind)
+                _check_header(draft, table.line_num, header, kind, separator)
                 continue
             if len(cells) != len(header):
                 counts = f"{len(cells)} fields, the header has {len(header)}"
@@ -152,16 +154,23 @@ def rows(draft: Draft, kind: str) -> Iterator[Row]:
         raise draft.mistake(0, "the file is empty; its first line should be a header with the columns' names")
 
 
-def _check_header(draft: Draft, line: int, header: list[str], kind: str) -> None:
+def _check_header(draft: Draft, line: int, header: list[str], kind: str, expected: str) -> None:
     missing = NEEDED[kind] - set(header)
     if twice := sorted({name for name in header if name and header.count(name) > 1}):
         raise draft.mistake(line, f"column {shown(twice[0])} is there twice")
     if not missing:
         return
     first = header[0]
-    for separator, words in ((";", '";"'), ("\t", "tabs"), ("|", '"|"')):
-        if len(header) == 1 and separator in first and not first.startswith((";", "[", "{")):
-            raise draft.mistake(line, f'fields are separated by {words}; a CSV with "," is expected')
+    if first.startswith("JobID|"):
+        raise draft.mistake(line, f"this is of sacct -P; did you mean sacct:{draft.path}?")
+    for separator, words in ((";", '";"'), ("\t", "tabs"), ("|", '"|"'), (",", '","')):
+        if (
+            separator != expected
+            and len(header) == 1
+            and separator in first
+            and not first.startswith((";", "[", "{"))
+        ):
+            raise draft.mistake(line, f'fields are separated by {words}; a CSV with "{expected}" is expected')
     meant = [f"{other}:{draft.path}" if other else f"{draft.path} without a prefix"
              for other, needed in NEEDED.items() if needed <= set(header)]  # fmt: skip
     if first.startswith(";") or len(first.split()) > 10:

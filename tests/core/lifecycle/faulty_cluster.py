@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -162,13 +163,23 @@ class World(PodByPodDriver):
         return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
 
     def set_account(
-        self, name: str, amount: float, period: str = "ever", parent: str = ""
+        self,
+        name: str,
+        amount: float,
+        period: str = "ever",
+        parent: str = "",
+        labels: dict[str, str] | None = None,
+        removed: bool = False,
     ) -> list[act.Action]:
-        known = self.reducer.accounts.known.get(name)
-        if known is not None:
-            before = self.reducer.accounts
-            self.lowered[name] = before.spent(known, self.now) + before.reserved(known)
-        return self.send(ev.AccountSet(self.now, name, to_money(amount), "USD", period, parent=parent))
+        money = to_money(amount)
+        wanted = ev.AccountSet(
+            self.now, name, money, "USD", period, parent=parent, labels=labels or {}, removed=removed
+        )
+        then = deepcopy(self.reducer.accounts)
+        then.apply(wanted)
+        used = {one.name: then.spent(one, self.now) + one.held for one in then.known.values()}
+        self.lowered = {name: much for name, much in used.items() if much > then.known[name].amount}
+        return self.send(wanted)
 
     def cancel(self, name: str = "job") -> list[act.Action]:
         return self.send(ev.CancelRequested(self.now, name))
@@ -486,7 +497,7 @@ class World(PodByPodDriver):
                 for record in self.history
                 if isinstance(record, act.Settle) and record.job in names and record.until >= start
             )
-            assert (accounts.spent(account, self.now), accounts.reserved(account)) == (spent, reserved)
+            assert (accounts.spent(account, self.now), account.held) == (spent, reserved)
             lowered = self.lowered.get(account.name, 0)
             assert spent + reserved <= max(account.amount, lowered), f"{account.name}: {spent}, {reserved}"
             self.lowered[account.name] = min(lowered, spent + reserved)

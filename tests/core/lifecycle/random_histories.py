@@ -78,7 +78,8 @@ class Scenario:
     dynamics: dict[str, FaultyDynamics]
     more: dict[str, dict[str, Any]]
     faults: list[Fault]
-    accounts: list[tuple[str, float, str, str]] = field(default_factory=list)  #: name, amount, period, parent
+    #: Name, amount, period, parent, labels.
+    accounts: list[tuple[str, float, str, str, dict[str, str]]] = field(default_factory=list)
     submissions: dict[str, int] = field(default_factory=dict)  #: job -> after how many events it comes
 
 
@@ -136,7 +137,10 @@ def draw_programs(dice: Draws) -> Scenario:
 
 
 def _accounts(dice: Draws, scenario: Scenario) -> None:
-    """Half of the histories have accounts: one, or a team's in a department's; some are changed on the way."""
+    """Half of the histories have accounts: one, or a team's in a department's, some of them by label.
+
+    Some are changed on the way, or removed.
+    """
     if dice.pick(True, False):
         return
     amounts = [file["spec"]["budget"].get("amount", 1.0) for file in scenario.files]
@@ -144,8 +148,11 @@ def _accounts(dice: Draws, scenario: Scenario) -> None:
         period = dice.pick("ever", "month", "week", "1h", "3d")
         parent = "department" if name == "team" else ""
         amount = max(amounts) * scaled(dice, 0.05, 20.0)
-        scenario.accounts.append((name, amount, period, parent))
+        labels = dice.pick({}, {}, {"team": "vision"}, {"team": "vision", "for": "paper"})
+        scenario.accounts.append((name, amount, period, parent, labels))
     for file in scenario.files:
+        if labels := dice.pick({}, {}, {"team": "vision", "for": "paper"}, {"team": "vision"}):
+            file["metadata"]["labels"] = labels
         account = dice.pick(scenario.accounts[-1][0], scenario.accounts[0][0], None)
         if account:
             own = (
@@ -155,7 +162,8 @@ def _accounts(dice: Draws, scenario: Scenario) -> None:
             )
             file["spec"]["budget"] = {**own, "account": account}
     for _ in range(dice.pick(0, 0, 1)):
-        scenario.faults.append(Fault(dice.whole(1, LATEST), "account", "", dice.whole(0, 50)))
+        kind = dice.pick("account", "account", "remove", "label")
+        scenario.faults.append(Fault(dice.whole(1, LATEST), kind, "", dice.whole(0, 50)))
 
 
 def machine(hour: float, kind: str = "parts", cpu: float = 4.0) -> dict[str, Any]:
@@ -333,9 +341,11 @@ def _strike(world: World, fault: Fault) -> None:
         count = 1 + fault.number % len(names)
         world.lose_nodes(*names[-count:], back=fault.number * 2.0)
         return
-    if fault.kind == "account":
+    if fault.kind in ("account", "remove", "label"):
         name, account = next(iter(world.reducer.accounts.known.items()))
-        world.set_account(name, to_amount(account.amount) * fault.number / 25, account.period.kind)
+        amount = to_amount(account.amount) * (fault.number / 25 if fault.kind != "remove" else 0)
+        labels = {"team": "vision"} if fault.kind == "label" else {}
+        world.set_account(name, amount, account.period.kind, "", labels, fault.kind == "remove")
         return
     if fault.kind == "nodes cost":
         world.reprice_nodes(fault.number / 10)
@@ -400,7 +410,7 @@ def main(count: int, seed: int, drawn: Callable[[Draws], Scenario] = draw) -> in
             counts["epochs"] += len(job.epochs)
             counts["failed attempts"] += job.attempts - len(job.epochs)
             states[job.state.value] += 1
-            counts["with an account"] += job.spec.budget.account is not None
+            counts["with an account"] += bool(world.reducer.accounts.of(job))
             if job.ledger.budget is not None:
                 counts["with a budget"] += 1
                 counts["overshoots"] += job.ledger.spent > job.ledger.budget

@@ -10,7 +10,7 @@ import heapq
 import json
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -560,26 +560,35 @@ def story(plan: Plan, make: Callable[[str], Member] = Member) -> list[str]:
     return world._log
 
 
-def _digest() -> str:
-    sources = [*sorted((ROOT / "functions/training/membership").glob("*.py")), Path(__file__)]
+def _digest(sources: Iterable[Path]) -> str:
+    sources = [
+        *sorted((ROOT / "functions/training/membership").glob("*.py")),
+        Path(__file__),
+        *sorted(sources),
+    ]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
-def main(count: int) -> int:
+def main(
+    count: int,
+    kept_in: Path = RECORD,
+    world: Callable[[int], World] = lambda seed: World(drawn(seed)),
+    sources: Iterable[Path] = (),
+) -> int:
     """Run histories 0 to count - 1, those that this code has not run yet. How many failed."""
-    record = {"code": _digest(), "histories": 0, "failed": []}
-    if RECORD.exists() and (kept := json.loads(RECORD.read_text()))["code"] == record["code"]:
+    record = {"code": _digest(sources), "histories": 0, "failed": []}
+    if kept_in.exists() and (kept := json.loads(kept_in.read_text()))["code"] == record["code"]:
         record = kept
     while record["histories"] < count:
         for seed in range(record["histories"], min(record["histories"] + 1000, count)):
             try:
-                World(drawn(seed)).run()
+                world(seed).run()
             except Exception as error:
                 record["failed"].append(seed)
                 print(f"history {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
         record["histories"] = min(record["histories"] + 1000, count)
-        RECORD.parent.mkdir(parents=True, exist_ok=True)
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        kept_in.parent.mkdir(parents=True, exist_ok=True)
+        kept_in.write_text(json.dumps(record, indent=1) + "\n")
     print(f"{record['histories']} histories, {len(record['failed'])} failed")
     return len(record["failed"])
 

@@ -72,7 +72,10 @@ def test_a_job_that_never_fits_is_named_and_the_others_run(tmp_path: Path) -> No
     [
         ("no.csv", "--trace no.csv: there is no file no.csv"),
         ("swf:", "there is no file (no name)"),
-        ("slurm:no.csv", "there is no kind 'slurm'; use philly:, helios:, pai:, swf:, thesis: or none"),
+        (
+            "slurm:no.csv",
+            "there is no kind 'slurm'; use philly:, helios:, pai:, swf:, sacct:, kueue:, kubernetes:, thesis: or none",
+        ),
         ("filly:no.json", "there is no kind 'filly'; did you mean philly:no.json?"),
         (str(DATA / "philly.json"), "did you mean philly:"),
     ],

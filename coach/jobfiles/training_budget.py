@@ -1,0 +1,117 @@
+"""A TrainingBudget: a budget over jobs as a resource of a cluster, and its status."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from coach.core.periods import EVER, MONTH, WEEK
+from coach.core.spec.quantities import DURATION_PATTERN
+from coach.core.spec.types import Currency, JobName, LabelKey, LabelValue, SpecModel
+from coach.jobfiles.crd_rules import rule
+from coach.jobfiles.resource_status import Condition, Time
+
+PERIOD_PATTERN = f"^({EVER}|{MONTH}|{WEEK}|{DURATION_PATTERN[1:-1]})$"
+#: Heading in `kubectl get`, type, path of the field.
+COLUMNS = (
+    ("Budget", "string", ".status.budget"),
+    ("Spent", "string", ".status.spent"),
+    ("Reserved", "string", ".status.reserved"),
+    ("Left", "string", ".status.left"),
+    ("Forecast", "string", ".status.forecast.expected"),
+    ("Runs-Out", "string", ".status.runsOut"),
+    ("Jobs", "integer", ".status.jobs"),
+    ("Waiting", "integer", ".status.waiting"),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+#: The rules between fields, by the field that they are at.
+RULES: dict[str, list[dict[str, Any]]] = {
+    "": [
+        rule(
+            "!has(self.spec.parent) || self.spec.parent != self.metadata.name",
+            "a budget is not in itself - another one, or leave it out",
+            ".spec.parent",
+        )
+    ],
+    "currency": [
+        rule(
+            "self == oldSelf",
+            "cannot change, it has spent this one - another TrainingBudget",
+        )
+    ],
+}
+
+
+class Selector(SpecModel):
+    """Which jobs it pays in addition to those that name it."""
+
+    match_labels: dict[LabelKey, LabelValue] = Field(
+        min_length=1, max_length=8, description="Labels; it pays all TrainingJobs that have all of them."
+    )
+
+
+class TrainingBudgetSpec(SpecModel):
+    """What jobs may spend together."""
+
+    amount: float = Field(
+        ge=0, le=1e9, description="The most that may be spent in each period, in `currency`."
+    )
+    currency: Currency = Field(description="ISO 4217 code; the jobs' price books must have the same.")
+    period: Annotated[str, StringConstraints(max_length=20, pattern=PERIOD_PATTERN)] = Field(
+        default=EVER,
+        description="month, week (from Monday), ever, or the length of a rolling window such as 30d.",
+    )
+    time_zone: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_+/-]+$")] = Field(
+        default="UTC", description="Where months and weeks begin at midnight, such as Europe/Berlin."
+    )
+    parent: JobName | None = Field(
+        default=None, description="The TrainingBudget, or account, that it is in, which pays too."
+    )
+    selector: Selector | None = Field(
+        default=None,
+        description="Jobs that it pays, whether they name it or not; without it only those that do.",
+    )
+
+
+class Forecast(SpecModel):
+    """What will be spent at the period's end, as if the amount did not end it: an 80 % interval."""
+
+    low: str = Field(description="The lower bound, with its currency.")
+    expected: str = Field(description="What is expected.")
+    high: str = Field(description="The upper bound.")
+
+
+class TrainingBudgetStatus(SpecModel):
+    """What its jobs have spent; written by Coach alone."""
+
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="The generation of the budget that Coach has acted on."
+    )
+    budget: str | None = Field(default=None, description="The terms that Coach obeys now: `50 USD/month`.")
+    spent: str | None = Field(default=None, description="Money spent in the period, with its currency.")
+    reserved: str | None = Field(default=None, description="Money reserved for running epochs.")
+    left: str | None = Field(default=None, description="What is neither spent nor reserved.")
+    forecast: Forecast | None = Field(
+        default=None, description="What will be spent at the period's end; absent where nothing is known."
+    )
+    runs_out: Time | None = Field(
+        default=None, description="When the amount is expected to be spent; absent if not in this period."
+    )
+    period_start: Time | None = Field(default=None, description="The period's first instant.")
+    period_end: Time | None = Field(default=None, description="When the next period begins.")
+    noticed: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="The highest of 50, 80 and 100 percent noticed in this period.",
+    )
+    jobs: int | None = Field(default=None, ge=0, description="Jobs that it pays and that have not ended.")
+    waiting: int | None = Field(default=None, ge=0, description="Of these, how many wait for money.")
+    conditions: list[Condition] | None = Field(
+        default=None,
+        max_length=16,
+        description="Ready: its terms are in force. Exhausted: it covers no further epoch of some job.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )

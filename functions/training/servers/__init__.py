@@ -1,0 +1,21 @@
+"""Elastic parameter servers: workers and servers come and go while training goes on (DL2, section 5).
+
+Theory of operation
+-------------------
+The weights, flat, are cut into slices. A view (training.membership) says which workers train together, which servers
+there are and which of them owns each slice. In a step every worker pushes its gradient of each slice to its owner. The
+owner adds them in the order of the workers, applies the optimizer, and answers with the new weights.
+
+A change has the four steps of the paper, here by these names:
+
+- *Registration*: a worker or server says hello to the coordinator, which orders the next view.
+- *Assignment* (`slices.assign`): the coordinator gives slices to servers, balanced by bytes, with few moves.
+- *Migration* (`Server.migrate`): workers offer the next view with their gradients. When all offer it, each server has
+  seen so after that very step, and ships the slices that it does not own any more. The new owner answers when it has
+  them. So there is no other clock to agree upon.
+- *Worker update* (`ServerTransport.connect`): workers have connected to the next view's servers before they offer it.
+
+A worker that dies costs its step: the survivors repeat it in the next view, and a slice that has had that step's update
+answers with its weights and does not apply it again. With a server its slices' optimizer state is gone: the workers
+found the group anew, from the epoch's checkpoint, without a restart of any process.
+"""

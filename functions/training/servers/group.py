@@ -1,0 +1,358 @@
+"""A worker's side of parameter servers: it pushes gradients and gets the new weights."""
+
+import collections
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import zmq
+
+from training.elastic import group
+from training.elastic.group import Owner
+from training.elastic.line import Closed, Replaced, Values
+from training.membership.member import Clock
+from training.membership.messages import View
+from training.membership.slices import Piece, bounds, pieces
+from training.request import StartRequest
+from training.servers.optimizers import Rule
+
+#: Milliseconds between two looks at whether a view is formed no more.
+LOOK = 50
+
+
+class ServedLearner(Protocol):
+    """A learner whose optimizer runs on the servers. Arrays are flat, float32, and of the learner's own memory."""
+
+    def flat_weights(self) -> list[np.ndarray]:
+        """All weights, in one order on all workers."""
+
+    def flat_gradients(self) -> list[np.ndarray]:
+        """In the order of flat_weights(); waits for them."""
+
+    def rule(self, updates: int) -> Rule:
+        """What the servers do in the step after so many."""
+
+    measured: list[np.ndarray]  #: copies of what layers measure rather than learn, to be set
+
+    #: Steps that the servers have done, and their optimizer's state: flat arrays. None: none yet.
+    updates: int
+    served: list[np.ndarray] | None
+
+
+class Flat:
+    """Arrays one after the other, as one array."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self._arrays = arrays
+        self._starts = [0, *itertools.accumulate(each.size for each in arrays)]
+        self.size = self._starts[-1]
+
+    def _parts(self, start: int, stop: int) -> Iterator[np.ndarray]:
+        for array, begin in zip(self._arrays, self._starts, strict=False):
+            if begin < stop and begin + array.size > start:
+                yield array[max(0, start - begin) : stop - begin]
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """These elements; a copy only where they are of several arrays."""
+        parts = list(self._parts(start, stop))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Set the elements from `start` on."""
+        done = 0
+        for part in self._parts(start, start + values.size):
+            part[:] = values[done : done + part.size]
+            done += part.size
+
+
+class Connections:
+    """To all servers of one view. Another thread may close them: what waits then raises Closed."""
+
+    def __init__(self, context: zmq.Context, view: View, name: str) -> None:
+        self.view = view
+        self._wake, self._waker = os.pipe()
+        self._poller = zmq.Poller()
+        self._poller.register(self._wake, zmq.POLLIN)
+        self.pieces = [pieces(view.owner, number) for number in range(len(view.servers))]
+        self._sockets: list[zmq.Socket] = []
+        self._inbox: collections.deque[list[zmq.Frame]] = collections.deque()
+        for server in view.servers:
+            end = context.socket(zmq.DEALER)
+            end.setsockopt_string(zmq.IDENTITY, f"{name}/{view.number}")
+            for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
+                end.setsockopt(option, 0)
+            end.connect(f"tcp://{server.partition('@')[2]}")
+            self._poller.register(end, zmq.POLLIN)
+            self._sockets.append(end)
+
+    def send(self, server: int, message: dict, frames: Sequence[Any] = ()) -> None:
+        """To the server of this number."""
+        self._sockets[server].send_multipart([json.dumps(message).encode(), *frames], copy=False)
+
+    def receive(self, milliseconds: int | None = None) -> tuple[dict, list[Any]] | None:
+        """The next message of a server, with its frames; None after so many milliseconds. Raises Closed."""
+        if not self._inbox:
+            ready = dict(self._poller.poll(milliseconds))
+            if self._wake in ready:
+                raise Closed(self.view.prefix)
+            for end in self._sockets:
+                while end in ready:
+                    try:
+                        self._inbox.append(end.recv_multipart(zmq.NOBLOCK, copy=False))
+                    except zmq.Again:
+                        break
+        if not self._inbox:
+            return None
+        head, *frames = self._inbox.popleft()
+        return json.loads(head.bytes), frames
+
+    def answers(self, *kinds: str) -> Iterator[tuple[dict, list[Any]]]:
+        """The messages of these kinds that come; others are of what is over. Raises Closed."""
+        while True:
+            message, frames = self.receive()
+            if message["op"] in kinds:
+                yield message, frames
+
+    def close(self) -> None:
+        """From any thread."""
+        with contextlib.suppress(OSError):
+            os.write(self._waker, b"x")
+
+    def __del__(self) -> None:
+        for end in self._sockets:
+            end.close()
+        os.close(self._wake)
+        os.close(self._waker)
+
+
+class ServerTransport:
+    """See training.elastic.line.Transport."""
+
+    def __init__(self) -> None:
+        self._context: zmq.Context | None = None
+        self.name = ""
+
+    def connect(self, view: View, rank: int, values: Values) -> Connections:
+        """The worker's update: connections to the servers of the next view, while the present one trains."""
+        del rank
+        self._context = self._context or zmq.Context()
+        made = Connections(self._context, view, self.name)
+        for number in range(len(view.servers)):
+            made.send(number, {"op": "join"})
+        ready = 0
+        while ready < len(view.servers):
+            ready += made.receive(LOOK) is not None  # nothing else comes before
+            if values.closed:
+                raise Closed(view.prefix)
+        return made
+
+    def close(self, group: Connections | None) -> None:
+        """See Transport; what is not formed yet looks by itself."""
+        if group is not None:
+            group.close()
+
+
+class ServerGroup(group.ElasticGroup):
+    """See training.elastic.group. A contribution is the gradients, None where there are none, and numbers to add."""
+
+    failures = (Closed,)
+
+    def __init__(self, request: StartRequest, owner: Owner, fail: Callable[[BaseException], None]) -> None:
+        self._transport = ServerTransport()
+        super().__init__(request, owner, fail, self._transport)
+        self._transport.name = self.line.member.name
+        #: Seconds that this worker has waited for servers in exchanges.
+        self.waited = 0.0
+
+    def ready(self, learner: ServedLearner) -> None:
+        """See training.elastic.group: the coordinator cuts the weights into slices."""
+        self.line.member.size = Flat(learner.flat_weights()).size
+        self.line.ready()
+
+    # -- entering a view --------------------------------------------------------------------------------------------
+
+    def _gather(self, view: View, group: Connections, clock: Clock) -> list[Clock]:
+        group.send(0, {"op": "say", "value": clock})
+        message, _ = next(group.answers("say"))
+        return [Clock(*each) for each in message["values"]]
+
+    def _founded(self, view: View, group: Connections) -> None:
+        self._seed(self._owner.state()[0], group)
+
+    def loaded(self, learner: ServedLearner) -> None:
+        """See training.elastic.group: the first member's goes to the servers, before any gradient."""
+
+        def seed(rank: int, members: int) -> list[float]:
+            del members
+            if rank == 0:
+                with self.line.changed:
+                    group = self.line.groups.get(self.line.member.view.number)
+                if group is not None:
+                    self._seed(learner, group)
+            return [0.0]
+
+        self.total(seed)
+
+    def _seed(self, learner: ServedLearner, group: Connections) -> None:
+        """Give the servers the weights, and the state of their optimizer where it goes on from a checkpoint."""
+        flat = [Flat(learner.flat_weights()), *(Flat([each]) for each in learner.served or ())]
+        starts = bounds(flat[0].size)
+        for number, of in enumerate(group.pieces):
+            for piece in of:
+                counts = [learner.updates] * len(piece)
+                frames = [each.read(starts[n], starts[n + 1]) for n in piece for each in flat]
+                group.send(number, {"op": "seed", "piece": piece, "counts": counts}, frames)
+
+    def _give(self, group: Connections, rank: int, *, whole: bool) -> None:
+        message: dict[str, Any] = {"op": "given", "last": self._last}
+        frames: list[np.ndarray] = []
+        if whole:
+            learner, plain = self._owner.state()
+            frames = learner.measured
+            message |= {"plain": plain, "updates": learner.updates, "measured": len(frames)}
+            if _relays(group.view):
+                frames += learner.flat_weights()
+        to = group.view.members[rank]
+        group.send(0, {"op": "relay", "to": to, "message": message}, frames)
+
+    def _receive(self, group: Connections, rank: int, *, whole: bool) -> Any:
+        answer, frames = next(group.answers("given"))
+        if not whole:
+            self._pull(group)
+            return answer["last"]
+        given = [np.frombuffer(each, np.float32) for each in frames]
+        fresh = {} if _relays(group.view) else self._pull(group, write=False)
+
+        def restore(learner: ServedLearner) -> None:
+            learner.measured, weights = given[: answer["measured"]], given[answer["measured"] :]
+            learner.updates = answer["updates"]
+            for mine, values in zip(learner.flat_weights(), weights, strict=False):
+                mine[:] = values
+            self._write(learner, fresh)
+
+        return lambda: self._owner.install(restore, answer["plain"])
+
+    def _write(self, learner: ServedLearner, fresh: dict[Piece, list[Any]]) -> None:
+        flat = Flat(learner.flat_weights())
+        starts = bounds(flat.size)
+        for piece, frames in fresh.items():
+            for number, frame in zip(piece, frames, strict=True):
+                flat.write(starts[number], np.frombuffer(frame, np.float32))
+
+    def _pull(self, group: Connections, *, write: bool = True, whole: bool = False) -> dict[Piece, list[Any]]:
+        """The weights that the servers have, or whole slices."""
+        waiting = {(number, piece) for number, of in enumerate(group.pieces) for piece in of}
+        for number, piece in waiting:
+            group.send(number, {"op": "pull", "piece": piece, "whole": whole})
+        fresh: dict[Piece, list[Any]] = {}
+        for message, frames in group.answers("pulled") if waiting else ():
+            fresh[tuple(message["piece"])] = frames
+            if len(fresh) == len(waiting):
+                break
+        if write:
+            self._write(self._owner.state()[0], fresh)
+        return fresh
+
+    # -- exchanges --------------------------------------------------------------------------------------------------
+
+    def _add_up(
+        self,
+        group: Connections,
+        view: View,
+        given: tuple[ServedLearner | None, list[float]],
+        offer: tuple[float, float],
+    ) -> tuple[list[float], tuple]:
+        learner, numbers = given
+        clock, began = self.line.member.clock, time.perf_counter()
+        group.send(0, {"op": "add", "clock": clock, "values": [*numbers, *offer]})
+        waiting: set[Piece] = set()
+        if learner is not None:
+            flat = Flat(learner.flat_gradients())
+            starts, rule = bounds(flat.size), json.dumps(learner.rule(learner.updates).as_dict())
+            push = {"op": "push", "clock": clock, "offer": int(offer[0]), "rule": rule}
+            for turn in itertools.zip_longest(*group.pieces):  # all servers have work from the beginning
+                for number, piece in enumerate(turn):
+                    if piece is not None:
+                        waiting.add(piece)
+                        frames = [flat.read(starts[n], starts[n + 1]) for n in piece]
+                        group.send(number, push | {"piece": piece}, frames)
+        sums, fresh = None, {}
+        for message, frames in group.answers("add", "weights"):
+            if message["op"] == "add":
+                sums = message["values"]
+            else:
+                fresh[tuple(message["piece"])] = frames
+            if sums is not None and len(fresh) == len(waiting):
+                break
+        self.waited += time.perf_counter() - began
+        if learner is not None:  # only now: a step that breaks is computed again with the weights before it
+            self._write(learner, fresh)
+        return sums[:-2], tuple(sums[-2:])
+
+    def step(
+        self, learner: ServedLearner, compute: Callable[[int, int], tuple[bool, list[float]]]
+    ) -> list[float]:
+        """See training.elastic.group."""
+
+        def contribute(rank: int, members: int) -> tuple[ServedLearner, list[float]]:
+            used, numbers = compute(rank, members)
+            if not used:
+                for gradient in learner.flat_gradients():
+                    gradient[:] = 0
+            return learner, numbers
+
+        sums = self.exchange(contribute, step=True)
+        learner.updates += 1
+        return sums
+
+    def average_buffers(self, learner: ServedLearner) -> None:
+        """See training.elastic.group."""
+        measured = learner.measured
+        if measured:
+            flat = Flat(measured)
+            sums = np.array(self.total(lambda *_: [1.0, *flat.read(0, flat.size).tolist()]))
+            flat.write(0, (sums[1:] / sums[0]).astype(np.float32))
+            learner.measured = measured
+
+    def total(self, compute: Callable[[int, int], list[float]]) -> list[float]:
+        """See training.elastic.group."""
+        return self.exchange(lambda rank, members: (None, compute(rank, members)))
+
+    def collect(self, learner: ServedLearner) -> None:
+        """See training.elastic.group: the optimizer's state is on the servers."""
+        while True:
+            self._replaced = False
+            self.settle()
+            if self._replaced:
+                raise Replaced
+            with self.line.changed:
+                if not self.trains:
+                    continue
+                view = self.line.member.view
+                group = self.line.groups[view.number]
+            try:
+                with self.line.waiting():
+                    fresh = self._pull(group, write=False, whole=True)
+                break
+            except Closed:
+                with self.line.changed:
+                    self.line.do(self.line.member.broke(view.number))
+        starts = bounds(Flat(learner.flat_weights()).size)
+        served: list[np.ndarray] = []
+        for piece, frames in fresh.items():
+            each = len(frames) // len(piece)
+            served = served or [np.zeros(starts[-1], np.float32) for _ in range(each - 1)]
+            for place, number in enumerate(piece):
+                for array, frame in zip(served, frames[place * each + 1 : (place + 1) * each], strict=True):
+                    array[starts[number] : starts[number + 1]] = np.frombuffer(frame, np.float32)
+        learner.served = served
+
+
+def _relays(view: View) -> bool:
+    """Whether a newcomer gets the weights from a worker: a step that this view has cut off is applied in part."""
+    return not view.planned and view.newcomers != view.members

@@ -1,0 +1,38 @@
+"""Gavel's max-min fairness (Narayanan et al., OSDI 2020, section 4.1), on nodes of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coach_research.policies.rounds.fair import Shares
+from coach_research.policies.rounds.rounds import width
+from coach_research.scheduling.api import EngineView, JobId, JobState
+
+
+@dataclass
+class Gavel(Shares):
+    """All jobs get as much of the cluster as the one with the least: max min of share times width.
+
+    With one kind of nodes the paper's linear program has this solution: a level that all jobs reach, except those that
+    run all the time below it (water-filling). A job twice as wide runs half as long.
+    """
+
+    registered: ClassVar[str] = "gavel"
+
+    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+        """See `Shares`."""
+        wide = np.array([width(job, view) for job in jobs])
+        level = 0.0
+        if wide.sum() <= 1.0:
+            return {job.id: 1.0 for job in jobs}
+        left, order = 1.0, np.argsort(wide)
+        for place, at in enumerate(order):
+            level = left / (len(order) - place)
+            if wide[at] >= level:
+                break
+            left -= wide[at]
+        return {job.id: min(1.0, level / each) for job, each in zip(jobs, wide.tolist(), strict=True)}

@@ -1,0 +1,183 @@
+"""Scheduling in rounds, as Gavel does it (Narayanan et al., OSDI 2020, section 5): each round the first in a line run.
+
+At the end of a round the next one's jobs are those first in the line of a policy (`line`) that fit; a job that does
+not fit is passed over. Each gets all its pods. A job that ran before keeps its nodes if it can: jobs with more pods
+are placed first, and of those with as many first the ones that stay. Everybody else is preempted, and what was freed
+is given to the new jobs as it becomes free. With `lead` a round is decided so many seconds before it begins, as on
+Gavel's real clusters: a job that ends in between leaves its nodes idle for a round, and one that arrives waits for
+the next.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.scheduling.api import (
+    Arrived,
+    EngineView,
+    JobId,
+    JobState,
+    Phase,
+    Preempt,
+    Reserve,
+    ScheduleTimer,
+    SchedulingAction,
+    SchedulingEvent,
+    Start,
+    TimerFired,
+    demand,
+)
+from coach_research.scheduling.incremental import grow, most, take
+from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
+
+
+@dataclass
+class Rounds(SchedulingPolicy):
+    """See the module. A policy defines `line`."""
+
+    round: float = 120.0
+    lead: float = 0.0
+
+    #: When the next round should begin, and whether this one has: between two, jobs have left and none has started.
+    _begins: float = field(default=-1.0, init=False, repr=False)
+    _between: bool = field(default=False, init=False, repr=False)
+    #: The jobs of the coming round; None: not decided yet.
+    _next: list[JobId] | None = field(default=None, init=False, repr=False)
+    #: Jobs of this round whose nodes are not free yet.
+    _starting: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
+
+    @abstractmethod
+    def line(self, jobs: list[JobState], view: EngineView) -> Iterable[JobState]:
+        """All `jobs` (in order of arrival), those first that should run in the coming round."""
+
+    def switch_seconds(self, leaving: int) -> float:
+        """How long after the end of a round the next one begins, when `leaving` jobs were preempted."""
+        del leaving
+        return 0.0
+
+    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
+        """See `Policy`."""
+        if isinstance(event, Arrived):
+            if self._begins < view.now:
+                self._begins = view.now
+                yield ScheduleTimer(view.now)
+        elif not isinstance(event, TimerFired):
+            if not self._between:
+                yield from self._start(view)
+        elif event.at < self._begins:
+            self._next = self._choose(view)
+        elif self._between:
+            yield from self._begin(view)
+        elif view.jobs:
+            chosen, self._next = self._next, None
+            late = self.switch_seconds(
+                (yield from self._leave(self._choose(view) if chosen is None else chosen, view))
+            )
+            if late:
+                self._between, self._begins = True, view.now + late
+                yield ScheduleTimer(self._begins)
+            else:
+                yield from self._begin(view)
+
+    def _begin(self, view: EngineView) -> Iterator[SchedulingAction]:
+        self._between, self._begins = False, view.now + self.round
+        yield from self._start(view)
+        if self.lead:
+            yield ScheduleTimer(self._begins - self.lead)
+        yield ScheduleTimer(self._begins)
+
+    def _choose(self, view: EngineView) -> list[JobId]:
+        """The jobs of the coming round, by what the cluster holds in all."""
+        room = view.capacity.sum(axis=0) + TOLERANCE
+        chosen = []
+        for job in self.line(sorted(view.jobs.values(), key=lambda job: job.id), view):
+            if (need := total(job) <= room).all():
+                room = room - total(job)
+                chosen.append(job.id)
+            elif not need.any():
+                break
+        return chosen
+
+    def _leave(self, chosen: list[JobId], view: EngineView) -> Generator[SchedulingAction, None, int]:
+        """Plan the round of the `chosen` jobs, and preempt those that are not in it, or move; how many."""
+        jobs = [view.jobs[job] for job in chosen if job in view.jobs]
+        room, plans = view.capacity.copy(), dict[JobId, Plan]()
+        stays = {job.id for job in jobs if job.phase is not Phase.WAITING}
+        for job in sorted(jobs, key=lambda job: (-job.maximum.workers, job.id not in stays)):
+            kept = job.id in stays and all(
+                (need <= room[node] + TOLERANCE).all() for node, need in demand(job, job.plan).items()
+            )
+            plan = job.plan if kept else _in_order(room, job)
+            if plan:
+                take(room, job, plan)
+                plans[job.id] = plan
+        leaving = [job for job in view.running.values() if plans.get(job.id) != job.plan]
+        self._starting = {
+            job: plan
+            for job, plan in plans.items()
+            if view.jobs[job].phase is not Phase.RUNNING or view.jobs[job].plan != plan
+        }
+        for job in leaving:
+            yield Preempt(job.id)
+        for job in list(view.jobs.values()):
+            if job.phase is Phase.HOLDING and plans.get(job.id) != job.plan:
+                yield Reserve(job.id, ())
+        return len(leaving)
+
+    def _start(self, view: EngineView) -> Iterator[SchedulingAction]:
+        for number, plan in list(self._starting.items()):
+            job = view.jobs.get(number)
+            if job is None:
+                del self._starting[number]
+            elif job.phase in {Phase.WAITING, Phase.HOLDING} and _fits(view.free, job, plan):
+                del self._starting[number]
+                yield Start(number, plan)
+
+
+def total(job: JobState) -> FloatArray:
+    """What all pods of a job request together."""
+    workers, servers = job.maximum
+    needed: FloatArray = workers * job.worker + servers * job.server + job.scheduler
+    return needed
+
+
+def width(job: JobState, view: EngineView) -> float:
+    """The share of the cluster that a job holds while it runs: of the resource of which it takes most."""
+    capacity = view.capacity.sum(axis=0)
+    used = capacity > 0
+    return float((total(job)[used] / capacity[used]).max())
+
+
+def seconds_left(job: JobState) -> float:
+    """Predicted seconds until its end, if it runs all the time, at the speed it has now."""
+    if not job.has_epochs:
+        return job.remaining().expected / max(1, job.maximum.workers)
+    speed = job.speed(*job.maximum)
+    return job.remaining().expected / speed if speed > 0 else 0.0
+
+
+def _in_order(room: FloatArray, job: JobState) -> Plan:
+    """All pods of a job on the first nodes with room; () where they do not fit.
+
+    Wide jobs are placed first, so they gather on the first nodes, and are seldom in the way of those that stay.
+    """
+    if job.maximum.servers:
+        return grow(room, job, (), job.maximum, whole=True)
+    plan, missing = [], job.maximum.workers
+    for node, holds in enumerate(most(room + TOLERANCE, job.worker).tolist()):
+        if holds and missing:
+            plan.append((node, min(holds, missing), 0))
+            missing -= plan[-1][1]
+    return () if missing else tuple(plan)
+
+
+def _fits(free: FloatArray, job: JobState, plan: Plan) -> bool:
+    held = demand(job, job.plan)
+    return all(
+        (need <= free[node] + held.get(node, 0.0) + TOLERANCE).all()
+        for node, need in demand(job, plan).items()
+    )

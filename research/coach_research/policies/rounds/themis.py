@@ -1,0 +1,64 @@
+"""Finish-time fairness (Themis: Mahajan et al., NSDI 2020), as Gavel (OSDI 2020, section 4.2) writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from coach_research.policies.rounds.fair import Shares
+from coach_research.policies.rounds.rounds import seconds_left, width
+from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.workload import FloatArray
+
+
+@dataclass
+class Themis(Shares):
+    """The worst rho of all jobs is as small as possible; rho is a job's finish time over that with 1/n of the cluster.
+
+    With a share x of the time a job needs `left / x` seconds more. So it needs x = left / (rho T - t) for a rho, where
+    it is here since t seconds and would take T alone on its n-th part. The least rho for which all fit is found by
+    bisection. What is over goes to all jobs in the same proportion.
+    """
+
+    registered: ClassVar[str] = "themis"
+
+    #: By job: seconds that its work so far would have taken on its part, epochs left then, epochs/s on its part then.
+    _alone: dict[JobId, tuple[float, float, float]] = field(default_factory=dict, init=False, repr=False)
+
+    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+        """See `Shares`."""
+        wide = np.array([width(job, view) for job in jobs])
+        left = np.array([seconds_left(job) for job in jobs])
+        here = np.array([view.now - job.arrived for job in jobs])
+        part = np.minimum(1.0, 1.0 / len(jobs) / wide)
+        alone = self._finish_alone(jobs, left, part)
+        low, high = 0.0, 1e6
+        while high - low > 1e-6 * high:
+            rho = (low + high) / 2
+            x = _needed(rho, left, here, alone)
+            fits = bool((x <= 1.0).all() and x @ wide <= 1.0)
+            low, high = (low, rho) if fits else (rho, high)
+        x = _needed(high, left, here, alone)
+        x = np.minimum(1.0, x / max(1e-12, float(x @ wide)))
+        return {job.id: share for job, share in zip(jobs, x.tolist(), strict=True)}
+
+    def _finish_alone(self, jobs: list[JobState], left: FloatArray, part: FloatArray) -> FloatArray:
+        """Seconds that each job takes in all on its part of the cluster."""
+        alone, found = {}, []
+        for job, seconds, share in zip(jobs, left.tolist(), part.tolist(), strict=True):
+            epochs = job.remaining().expected
+            so_far, before, rate = self._alone.get(job.id, (0.0, epochs, 1.0))
+            so_far += (before - epochs) / rate
+            alone[job.id] = so_far, epochs, max(1e-12, epochs / max(1e-9, seconds) * share)
+            found.append(so_far + seconds / share)
+        self._alone = alone
+        return np.array(found)
+
+
+def _needed(rho: float, left: FloatArray, here: FloatArray, alone: FloatArray) -> FloatArray:
+    time = rho * alone - here
+    needed: FloatArray = np.divide(left, time, out=np.full(len(left), np.inf), where=time > 0)
+    return needed

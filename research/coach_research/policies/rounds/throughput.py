@@ -1,0 +1,71 @@
+"""Gavel's policies for the whole cluster (OSDI 2020, section 4.2): most throughput, earliest end of all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coach_research.policies.rounds.fair import Shares
+from coach_research.policies.rounds.rounds import seconds_left, width
+from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.workload import FloatArray
+
+
+@dataclass
+class MaxThroughput(Shares):
+    """The sum of all jobs' speeds is as large as possible: jobs by speed for their width, until the cluster is full."""
+
+    registered: ClassVar[str] = "max-throughput"
+
+    def speed(self, job: JobState) -> float:
+        """What is summed up: epochs/s."""
+        return job.speed(*job.maximum)
+
+    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+        """See `Shares`."""
+        given, left = dict[JobId, float](), 1.0
+        for job in sorted(jobs, key=lambda job: -self.speed(job) / width(job, view)):
+            given[job.id] = min(1.0, left / width(job, view))
+            left -= given[job.id] * width(job, view)
+        return given
+
+
+@dataclass
+class MinMakespan(Shares):
+    """The last of the jobs that are here ends as early as possible, within 5 %: the paper's linear program for an end.
+
+    Where one long job decides the end, many shares reach it, and completion times depend on which of them a solver
+    happens to return. Here it is about what the authors' interior-point solver returns, ECOS: see `_middle`.
+    """
+
+    registered: ClassVar[str] = "min-makespan"
+
+    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+        """See `Shares`."""
+        left = np.array([seconds_left(job) for job in jobs])
+        wide = np.array([width(job, view) for job in jobs])
+        earliest, low, high = max(float(left.max()), float(left @ wide)), 100.0, 1e6
+        while earliest > high:
+            high *= 10.0
+        while 1.05 * low < high:
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if middle >= earliest else (middle, high)
+        shares = _middle(left / high, wide)
+        return {job.id: share for job, share in zip(jobs, shares.tolist(), strict=True)}
+
+
+def _middle(least: FloatArray, wide: FloatArray) -> FloatArray:
+    """Shares from `least` to 1 that the cluster can hold, nearest to the middle of x > 0, x > least and x < 1.
+
+    That is where ECOS begins: the least squares of what each constraint leaves.
+    """
+    low, high = 0.0, 1.0 / float(wide.min())
+    while high - low > 1e-9 * high:
+        price = (low + high) / 2.0
+        x = np.clip((1.0 + least) / 3.0 - price * wide, least, 1.0)
+        low, high = (low, price) if float(x @ wide) <= 1.0 else (price, high)
+    middle: FloatArray = np.clip((1.0 + least) / 3.0 - high * wide, least, 1.0)
+    return middle

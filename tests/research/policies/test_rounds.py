@@ -1,0 +1,83 @@
+"""Policies that decide in rounds, and backfill: who runs when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coach import plugins
+from coach.core.cluster import Allocation
+from coach_research.engine.cluster import Cluster
+from coach_research.engine.event_engine import Engine
+from coach_research.workload import FloatArray, Work
+
+ROUNDS = ["gavel", "themis", "allox", "max-throughput", "min-makespan"]
+
+
+def job(arrival: float, seconds: float, gpus: int = 1, nodes: int = 1) -> Work:
+    count = Allocation(nodes, 0)
+    return Work(arrival, seconds * nodes, np.array([0.0, 0.0, float(gpus)]), minimum=count, maximum=count)
+
+
+def finished(policy: str, works: list[Work], gpus: int = 4, nodes: int = 1) -> FloatArray:
+    return Engine(Cluster.uniform(nodes, 1, gpu=gpus), works, plugins.policy(policy)).run().column("finished")
+
+
+@pytest.mark.parametrize("policy", [*ROUNDS, "backfill"])
+def test_on_an_empty_cluster_all_jobs_run_at_once(policy: str) -> None:
+    assert finished(policy, [job(0, 300), job(0, 500, 2)]).tolist() == [300, 500]
+
+
+@pytest.mark.parametrize("policy", [*ROUNDS, "backfill"])
+def test_random_jobs_on_several_nodes_all_end(policy: str) -> None:
+    dice = np.random.default_rng(5)
+    works = [
+        job(
+            float(60 * at),
+            float(dice.exponential(900)) + 1,
+            int(dice.choice([1, 2, 4])),
+            int(dice.choice([1, 1, 2])),
+        )
+        for at in range(60)
+    ]
+    ends = finished(policy, works, nodes=3)
+    assert not np.isnan(ends).any()
+
+
+def test_gavel_gives_equal_jobs_equal_time_and_a_wide_job_half() -> None:
+    """Two GPUs, three jobs of one GPU: all end near 3/2 of their time."""
+    ends = finished("gavel", [job(0, 6000) for _ in range(3)], gpus=2)
+    assert ends.tolist() == pytest.approx([9000] * 3, rel=0.05)
+    # A job of two GPUs beside two of one: each gets a third of the cluster's time.
+    ends = finished("gavel", [job(0, 1200, 2), job(0, 3600), job(0, 3600)], gpus=2)
+    assert ends[0] == pytest.approx(3600, rel=0.1)
+
+
+def test_themis_prefers_who_fell_behind() -> None:
+    """A short job that comes late to a full cluster ends about when a cluster divided by two would end it."""
+    ends = finished("themis", [job(0, 20000), job(6000, 2000)], gpus=1)
+    assert ends[1] - 6000 < 1.5 * 2 * 2000
+
+
+def test_allox_runs_who_has_least_left_and_lets_it_end() -> None:
+    ends = finished("allox:alpha=1", [job(0, 9000), job(1, 500), job(2, 4000)], gpus=1)
+    assert ends[0] < ends[1] < ends[2]
+
+
+def test_min_makespan_keeps_the_longest_job_running() -> None:
+    ends = finished("min-makespan", [job(0, 10000), *(job(0, 2500) for _ in range(4))], gpus=2)
+    assert ends.max() == pytest.approx(10000, rel=0.05)
+
+
+def test_backfill_starts_a_later_job_only_where_it_does_not_delay_the_first_that_waits() -> None:
+    """Three of four GPUs are held until 1000 s. The next job needs four; behind it wait jobs of one GPU."""
+    works = [job(0, 1000, 3), job(1, 100, 4), job(2, 900), job(3, 1100), job(4, 50)]
+    # 900 s fit into the gap; 1100 s do not; 50 s do, once the one of 900 s has ended.
+    assert finished("backfill", works).tolist() == [1000, 1100, 902, 2200, 952]
+    assert finished("fifo", works).tolist()[1:3] == [1100, 2000]
+
+
+def test_backfill_goes_by_priority() -> None:
+    works = [job(0, 1000, 4), job(1, 100, 4), job(2, 100, 4)]
+    works[2].priority = 1
+    assert finished("backfill", works).tolist() == [1000, 1200, 1100]

@@ -1,0 +1,138 @@
+"""Notices and ends of jobs, as a real HTTP server receives them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from coach.core.errors import UserError
+from coach.handler.state.state_directory import StateDirectory
+from coach.service import webhook
+from tests.handler.fake_platform import FakePlatform
+from tests.service.conftest import Api, serve
+
+#: Some 0.01 USD an epoch, and ten times that is reserved: twenty epochs are two thirds of AMOUNT.
+DEAR = {"name": "dear", "currency": "USD", "vcpuSecond": 0.0001, "gibSecond": 0.0, "invocation": 0.001}
+AMOUNT = 0.3
+
+
+class Receiver:
+    """A server that gives `answers`, then 200; 0 is no answer at all. `got`: bodies, `path`: of the last request."""
+
+    def __init__(self, *answers: int) -> None:
+        receiver, self.answers, self.got, self.path = self, list(answers), [], ""
+        self.free = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                receiver.path = self.path
+                receiver.got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                answer = receiver.answers.pop(0) if receiver.answers else 200
+                if answer == 0:
+                    receiver.free.wait(60)
+                self.send_response(answer or 200)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook?secret=1"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Receiver]:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        try:
+            yield self
+        finally:
+            self.free.set()
+            self._server.shutdown()
+            self._server.server_close()
+
+
+async def spend(api: Api) -> None:
+    """An account is spent by one job."""
+    await api.ask("PUT", "/accounts/team-a", json={"amount": AMOUNT, "currency": "USD"})
+    changes: dict[str, Any] = {
+        "prices": DEAR,
+        "maxEpochs": 2000,
+        "target": {"loss": 0.01},
+        "stopEarly": False,
+    }
+    await api.submit("a", budget={"account": "team-a"}, **changes)
+    await api.until("a", lambda row: row["state"] == "BudgetExhausted")
+
+
+async def received(receiver: Receiver, count: int) -> None:
+    async with asyncio.timeout(30):
+        while len(receiver.got) < count:
+            await asyncio.sleep(0.01)
+
+
+def test_notices_and_the_end_of_a_job_are_sent_in_order_and_again_after_an_error(
+    home: StateDirectory,
+) -> None:
+    async def body(api: Api) -> None:
+        async with webhook.sending(receiver.url, api.service, [0.01, 0.01]):
+            await spend(api)
+            await received(receiver, 5)
+
+    with Receiver(503, 429).running() as receiver:
+        serve(home, body, FakePlatform(epoch_seconds=0.01))
+    first, *_ = got = receiver.got
+    assert got[:3] == [first] * 3 and receiver.path == "/hook?secret=1"
+    assert [(one["kind"], one.get("percent")) for one in got[2:]] == [
+        ("notice", 50),
+        ("notice", 100),
+        ("job", None),
+    ]
+    assert first["account"] == "team-a" and AMOUNT / 2 <= first["spent"] <= first["amount"] == AMOUNT
+    assert first["text"].startswith("account team-a: 50 %, 0.1") and first["text"].endswith(
+        "of 0.30 spent USD"
+    )
+    last = got[-1]
+    assert (last["name"], last["state"], last["account"]) == ("a", "BudgetExhausted", "team-a")
+    assert len({one["id"] for one in got}) == len(got) - 2
+
+
+def test_a_receiver_that_refuses_or_never_answers_holds_nothing_up(
+    home: StateDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "LAST_SECONDS", 0.1)
+
+    async def body(api: Api) -> None:
+        async with webhook.sending(receiver.url, api.service, [0.01]):
+            await spend(api)
+            await received(receiver, 2)
+
+    with Receiver(404, 0).running() as receiver:
+        serve(home, body, FakePlatform(epoch_seconds=0.01))
+    assert len(receiver.got) == 2, "404 is final, and the rest waits behind the one without an answer"
+    assert "127.0.0.1 did not take a message (HTTP 404); given up: account team-a" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_too_many_that_wait_are_dropped_with_a_line_in_the_log(
+    home: StateDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "MOST_WAITING", 0)
+
+    async def body(api: Api) -> None:
+        async with webhook.sending("http://127.0.0.1:9/", api.service):
+            await spend(api)
+
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
+    assert "0 messages wait; dropped: a: BudgetExhausted" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["", "hooks.example.com", "ftp://x/y", "http:///path"])
+def test_what_is_no_url_of_a_receiver_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="such as https://"):
+        webhook.checked(url)
