@@ -18,6 +18,8 @@ import typer
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from coach.core.cluster import Node

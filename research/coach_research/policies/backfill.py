@@ -13,7 +13,6 @@ from coach_research.policies.rounds.rounds import seconds_left, total
 from coach_research.scheduling.api import (
     EngineView,
     EpochEnded,
-    FloatArray,
     JobState,
     SchedulingAction,
     SchedulingEvent,
@@ -21,6 +20,7 @@ from coach_research.scheduling.api import (
 )
 from coach_research.scheduling.incremental import give, grow, take
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray
 
 
 @dataclass

@@ -222,7 +222,7 @@ def _items(draft: Draft) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         while loader.check_node():
             root = loader.get_node()
-            nodes = [root]
+            nodes: list[Any] = [root] if root is not None else []  # None: an empty document
             if isinstance(root, yaml.MappingNode):
                 nodes = next(
                     (list(value.value) for key, value in root.value
@@ -230,9 +230,8 @@ def _items(draft: Draft) -> Iterator[tuple[int, dict[str, Any]]]:
                 )  # fmt: skip
             for node in nodes:
                 if not isinstance(node, yaml.MappingNode):
-                    raise draft.mistake(
-                        node.start_mark.line + 1, "an object is expected", node.start_mark.column + 1
-                    )
+                    mark = node.start_mark
+                    raise draft.mistake(mark.line + 1, "an object is expected", mark.column + 1)
                 yield node.start_mark.line + 1, made.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

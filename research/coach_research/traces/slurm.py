@@ -32,7 +32,7 @@ def read_sacct(draft: Draft) -> None:
         had, asked = row.cells.get("AllocTRES", ""), row.cells.get("ReqTRES", "")
         tres = _tres(row, "AllocTRES" if had else "ReqTRES", had or asked)
         reasons = list(_reasons(draft, row, name, arrival, seconds))
-        if reasons or arrival is None:
+        if reasons or arrival is None or seconds is None:
             draft.leave_out(name, row.line, reasons)
             continue
         if not tres and (cpus := row.number("AllocCPUS", NODES, 0)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coach_research import scenario
-from coach_research.experiments import shockwave_physical
+from coach_research.experiments.clusters import shockwave as shockwave_physical
 
 PARAMETERS = scenario.load("shockwave-physical").parameters
 

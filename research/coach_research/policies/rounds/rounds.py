@@ -14,15 +14,13 @@ from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import (
-    TOLERANCE,
     Arrived,
     EngineView,
-    FloatArray,
     JobId,
     JobState,
     Phase,
-    Plan,
     Preempt,
     Reserve,
     ScheduleTimer,
@@ -34,6 +32,7 @@ from coach_research.scheduling.api import (
 )
 from coach_research.scheduling.incremental import grow, most, take
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.workload import FloatArray, Plan
 
 
 @dataclass

@@ -10,7 +10,8 @@ import numpy as np
 
 from coach_research.policies.rounds.fair import Shares
 from coach_research.policies.rounds.rounds import seconds_left, width
-from coach_research.scheduling.api import EngineView, FloatArray, JobId, JobState
+from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.workload import FloatArray
 
 
 @dataclass

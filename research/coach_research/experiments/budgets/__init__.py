@@ -1,0 +1,1 @@
+"""Experiments on what knowing more of a job would be worth under a budget."""

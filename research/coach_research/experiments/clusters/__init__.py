@@ -1,0 +1,1 @@
+"""Experiments that compare with the published runs of real clusters."""
