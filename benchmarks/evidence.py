@@ -609,8 +609,10 @@ def readme() -> str:
     count, reached, spent = tight()
     hit, wrong, last = kills()
     sure, histories = fidelity(), simulated()
-    errors = estimate("speed", "mean", "speed error, 8 chosen")
-    ended = ended_for_curve()
+    rivals = {row["budget"]: row for row in table("experiments/rival-budgets/comparison.md")}
+    after, coach_row = rivals["paid after the fact (MLflow), speeds known"], rivals["Coach"]
+    on_spot = {row["policy"]: row["52 h"].split()[0] for row in table("spot.md")}
+    physical = [row for row in table("experiments/shockwave-physical/comparison.md") if row["role"] == "judged"]
     return f"""\
 | what | Coach | compared with | command |
 | --- | --- | --- | --- |
@@ -619,8 +621,9 @@ def readme() -> str:
 | budget of 1.2 times the cheapest fixed choice's cost | target reached in {reached} of {count} runs, at most {spent:.0f} % spent; {ratios("against best within it")} times as long | best fixed choice within that budget | `python -m benchmarks.training.static_baselines` |
 | {histories["histories"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |
 | {hit:,} real jobs, one process of each killed or paused | {wrong} not recovered correctly; none of the last {last:,} | the same job undisturbed | `make chaos` |
-| jobs ended for their curve that would reach their target | {ended["for 200 epochs"]} | the rule before: {ended["before"]} | `python -m benchmarks.decisions.early_ends` |
-| error of predicted speed, 7 models | {errors[2]} | Optimus {errors[1]}, thesis {errors[0]} | `python -m benchmarks.decisions.estimators` |
+| {coach_row["jobs over it"].split()[-1]} simulated jobs: over budget; targets an oracle reaches | {coach_row["jobs over it"].split()[0]}; {coach_row["of the oracle's"]} | paid after the fact, speeds known: {after["jobs over it"].split()[0]}; {after["of the oracle's"]} | `coach experiment rival-budgets` |
+| 48 h on spot machines by 52 h, simulated | {on_spot["Coach, 1 to 4 workers"]} of the on-demand cost | Uniform Progress {on_spot["Uniform Progress, 1 worker"]} | `python -m benchmarks.decisions.spot` |
+| Shockwave's 120 jobs on 32 real GPUs, five policies | {sum(row["within"] == "yes" for row in physical)} of {len(physical)} figures within 5 % | the physical runs | `coach experiment shockwave-physical` |
 | `coach simulate` against {sure["jobs"]} real jobs | within {sure["worst"]} %, {sure["near"]} of them within 5 % | the same job run twice: up to {sure["apart"]} % apart | `python -m benchmarks.training.fidelity` |"""
 
 
