@@ -126,8 +126,8 @@ def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
             given = ["--workers", str(program.workers), "--budget", "unlimited", "--name", "own", "--no-live"]
             command = [sys.executable, "-m", "coach.cli.main", "run", *given, "--", *command]
         elif program.workers > 1:
-            group = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={program.workers}"]
-            command = [python, *group, "--no-python", *command]
+            group = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={program.workers}"]
+            command = [python, *group, "--no_python", *command]
         done = subprocess.run(
             command,
             cwd=folder,
