@@ -193,6 +193,7 @@ class ServerProcess:
                 case End(because):
                     if because is not None:
                         raise TrainingError("PeerLost", because)
+                    self._reporter.done({"left": True})  # it may be started again within this epoch
                     self._over = True
 
     def _send(self, worker: str, view: int, message: dict, frames: Sequence[Any]) -> None:

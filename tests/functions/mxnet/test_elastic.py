@@ -109,6 +109,10 @@ def test_servers_and_workers_join_and_leave_inside_an_epoch(
     group.until_members(0, 1)
     group.resize(0, 1, servers=[1])
     group.until_servers(1)
+    eventually(lambda: group.status(group.server(0)).get("report") == {"left": True}, 20)
+    group.serve(0)
+    group.resize(0, 1, servers=[0, 1])
+    group.until_servers(0, 1)
     group.resize(0, servers=[1])
     assert group.left(1)["samples"] > 0
     (report,) = group.done(0)
