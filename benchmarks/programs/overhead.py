@@ -5,9 +5,9 @@
 
 The programs are `benchmarks/programs/script.py` alone and as two processes with DistributedDataParallel, and, with a
 Python that has the libraries, the examples for transformers' Trainer and Lightning. A run's seconds are from the start
-of its first process to its end, and it says its own CPU seconds, which a busy machine changes less. Without Coach two
-processes are started by torchrun, whose own process has the group's store: two processes that are started at once
-without it race for the store, and the second one waits a whole second before it tries again. What an interruption
+of its first process to its end, and it says its own CPU seconds, which a busy machine changes less. Without Coach the
+second process is started 0.3 s after the first, as Coach does it: where the second is first at the group's store, it
+waits a whole second before it tries again, which made runs without Coach slower before. What an interruption
 costs is from SIGTERM or SIGKILL to the next report, less the median interval between two reports with the same workers.
 """
 
@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -40,6 +41,8 @@ SCRIPT = Path(__file__).with_name("script.py")
 COMMAND = "python -m benchmarks.programs.overhead"
 #: Epochs of a run that is timed, and of one that is interrupted.
 TIMED, INTERRUPTED = 8, 8
+#: Seconds between the starts of two processes, as Coach starts them.
+STAGGER = 0.3
 #: Seconds that a run may take.
 PATIENCE = 900
 
@@ -126,8 +129,15 @@ def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
             given = ["--workers", str(program.workers), "--budget", "unlimited", "--name", "own", "--no-live"]
             command = [sys.executable, "-m", "coach.cli.main", "run", *given, "--", *command]
         elif program.workers > 1:
-            group = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={program.workers}"]
-            command = [python, *group, "--no-python", *command]
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            group = f"WORLD_SIZE={program.workers} MASTER_ADDR=127.0.0.1 MASTER_PORT={port}"
+            ranks = [
+                f"sleep {STAGGER * rank}; export RANK={rank} {group}; {command[-1]}"
+                for rank in range(program.workers)
+            ]
+            command = ["sh", "-c", " ".join(f"({one}) &" for one in ranks) + " wait"]
         done = subprocess.run(
             command,
             cwd=folder,
