@@ -3,7 +3,7 @@
     git clone the repository skypilot-org/spot-traces to a folder outside this one, then
     python -m benchmarks.decisions.spot FOLDER/availability/1-node/aws-02-15-2023 [--write results/spot.md]
 
-48 h of work of one worker, from a start every 24 h of each trace. Spot costs 0.33 of on-demand, a change 0.1 h: the
+48 h of work of one worker, from a start every 72 h of each trace. Spot costs 0.33 of on-demand, a change 0.1 h: the
 setting of "Can't Be Late" (NSDI 2024, section 6). Costs are in shares of 48 h of one on-demand worker.
 """
 
@@ -21,7 +21,7 @@ from coach_research.policies.spot import Terms, elastic
 from coach_research.policies.uniform_progress import greedy, uniform_progress
 from coach_research.spot_traces import Choose, Ran, Trace, bound, run
 
-WORK, DEADLINES, EVERY_HOURS = 48.0, (52.0, 60.0, 72.0, 92.0), 24.0
+WORK, DEADLINES, EVERY_HOURS = 48.0, (52.0, 60.0, 72.0, 92.0), 72.0
 SPOT, CHANGE = 0.33, 0.1
 #: Speed with n workers in multiples of one's, as each more loses a tenth of its own: an assumption.
 SPEEDS = (1.0, 1.9, 2.7, 3.4)

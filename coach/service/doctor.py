@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from coach.core.errors import CoachError, PermanentError
+from coach.core.optional_feature import OptionalFeature
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
 from coach.handler.private_files import refuse_shared
@@ -29,7 +30,6 @@ from coach.platforms.local.environment import Functions, NotPreparedError
 from coach.platforms.local.install_runtime import LIBGOMP
 from coach.report import formatting
 from coach.service.client import Client
-from coach.service.optional_feature import OptionalFeature
 
 #: The chart sets it in the handler's pod, whose functions are pods too.
 IN_POD = "COACH_HANDLER"

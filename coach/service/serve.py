@@ -40,7 +40,7 @@ from coach.service.bind import Http, allow_many_files, listen, refuse_strangers
 from coach.service.http_app import make_app
 from coach.service.operations import Service
 from coach.service.schemas import LONGEST_WAIT
-from coach.service.webhook import sending
+from coach.service.views.webhook import sending
 
 log = logging.getLogger("coach.service")
 

@@ -14,8 +14,8 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.report.row_types import AccountRow, SpendingRow
 from tests.cli.conftest import keep
 from tests.cli.test_commands import run, typed
+from tests.core.lifecycle.accounts.test_accounts import job, world
 from tests.core.lifecycle.faulty_cluster import World
-from tests.core.lifecycle.test_accounts import job, world
 
 pytestmark = pytest.mark.standard
 

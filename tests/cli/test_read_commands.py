@@ -583,7 +583,7 @@ def test_doctor_in_a_handlers_pod_looks_for_no_functions_there(
 
 
 def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from coach.service.optional_feature import OptionalFeature
+    from coach.core.optional_feature import OptionalFeature
 
     monkeypatch.setenv("PATH", "/nowhere")
     checks = found(home, also=(OptionalFeature.GO, OptionalFeature.KUBERNETES))

@@ -177,10 +177,9 @@ def test_yaml_is_what_it_says(block, tmp_path):
         elif kind == "TrainingJob":
             (tmp_path / "job.yaml").write_text(block.text)
             load_jobs([tmp_path / "job.yaml"], check_files=False)
-        elif kind == "Gang":
-            [version] = yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text())["spec"][
-                "versions"
-            ]
+        elif kind in ("Gang", "TrainingBudget"):
+            crd = yaml.safe_load((ROOT / f"deploy/chart/files/{kind.lower()}-crd.yaml").read_text())
+            [version] = crd["spec"]["versions"]
             jsonschema.Draft4Validator(version["schema"]["openAPIV3Schema"]).validate(document)
 
 

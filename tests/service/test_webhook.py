@@ -14,7 +14,7 @@ import pytest
 
 from coach.core.errors import UserError
 from coach.handler.state.state_directory import StateDirectory
-from coach.service import webhook
+from coach.service.views import webhook
 from tests.handler.fake_platform import FakePlatform
 from tests.service.conftest import Api, serve
 

@@ -229,7 +229,7 @@ def autoencoder(max_epochs=100, default_root_dir=".", seed=1234):
             return loss
 
         def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters(), lr=1e-3)
+            return torch.optim.Adam(self.parameters(), lr=2e-5)
 
     data, check = (TensorDataset(pictures(*of, noise=0.1)[0]) for of in ((12_000, seed), (1000, seed + 1)))
     kept = ModelCheckpoint(os.environ.get("COACH_CHECKPOINTS"), save_last=True)  # changed

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
-from coach.service.optional_feature import OptionalFeature
+from coach.core.optional_feature import OptionalFeature
 
 
 def command(

@@ -89,7 +89,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.plugins import policy as parsed_policy
     from coach.service.logging import begin_logging
     from coach.service.serve import Serving, serve
-    from coach.service.webhook import checked
+    from coach.service.views.webhook import checked
 
     allocator = parsed_policy(policy or "coach")
     if isinstance(allocator, StaticPolicy):

@@ -1,1 +1,1 @@
-"""What the API shows in addition to jobs: why, figures, the cluster, what a request would do, and the stream."""
+"""What the API shows beyond jobs: why, figures, the cluster, what a request would do, the stream, what is sent."""
