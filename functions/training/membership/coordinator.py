@@ -72,6 +72,8 @@ class Coordinator:
         self._used_servers: set[str] = set()
         #: The number of the view that founded the group, and of that which servers have had the state of.
         self._founded = self._seeded = 0
+        #: Planned views with servers, the last ones: members may be in one that was given up.
+        self._planned: dict[int, View] = {}
         self._size = 0
         #: Ranks of the workers that belong to the group.
         self.wanted = set(range(workers))
@@ -134,6 +136,9 @@ class Coordinator:
                 case Broken(number):
                     self._broken(member, number)
                 case Waiting(number):
+                    agreed = self._planned.get(number)
+                    if agreed is not None and self.current is not None and member not in agreed.newcomers:
+                        self._advance(agreed, member)  # servers do not break a view that a newcomer has left
                     if self.current is not None and self.current.number == number:
                         self._waited_for(member)
         return self._settle()
@@ -353,7 +358,7 @@ class Coordinator:
             owner = self._assign(servers)
         self._used_servers |= set(servers)
         prefix = f"{self._token}/{self._number}"
-        return View(
+        view = View(
             self._number,
             prefix,
             tuple(members),
@@ -363,6 +368,12 @@ class Coordinator:
             owner,
             self._founded,
         )
+        if planned and servers:
+            self._planned = {
+                number: each for number, each in self._planned.items() if number > self._number - 8
+            }
+            self._planned[view.number] = view
+        return view
 
     def _send(self, view: View, members: list[str]) -> None:
         for member in members:
