@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -289,7 +289,7 @@ class NewBatches(SchedulingPolicy):
     """`policy`, where a job that changes its batch stops, keeps its GPUs, and starts again with the next round."""
 
     policy: Late
-    wants: ClassVar[frozenset[type]] = frozenset({EpochEnded})
+    wants = frozenset({EpochEnded})
 
     _speeds: dict[JobId, float] = field(default_factory=dict, init=False)
     _stopped: set[JobId] = field(default_factory=set, init=False)
