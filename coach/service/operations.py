@@ -284,7 +284,10 @@ class Service:
                 taken.append(SubmittedJob(self.row(done.job), done.resumed, ""))
             else:
                 one = chosen[number]
-                warning = "" if one.past else budget_warning(one.spec, self._past, self.nodes)
+                past = dict(self._past)
+                warning = (
+                    "" if one.past else await asyncio.to_thread(budget_warning, one.spec, past, self.nodes)
+                )
                 note = "; ".join(filter(None, (one.said, warning)))
                 taken.append(SubmittedJob(self.row(one.name), one.past is not None, note))
         return taken

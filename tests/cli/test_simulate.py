@@ -169,7 +169,7 @@ def test_two_jobs_of_one_account_spend_no_more_than_it_has(
     (free,) = json.loads(shown.out)
     assert free["reached"] == 2
     monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
-    amount = 0.6 * free["money"]
+    amount = round(0.6 * free["money"], 6)
     assert invoke(["budget", "set", "team", f"{amount:.6f}USD"]) == 0
     assert invoke(["budget", "set", "team-a", "50USD/month", "--in", "team"]) == 0
     capsys.readouterr()

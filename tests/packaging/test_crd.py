@@ -240,7 +240,10 @@ BETWEEN_FIELDS: list[tuple[Document, str]] = [
     ({"data": {"format": "digits8x8", "readers": 2}}, "spec.data.readers"),
     ({"mode": "async", "clip": {"norm": 1}}, "spec.clip"),
     ({"mode": "async", "parameterServer": "elastic"}, "spec.mode"),
-    ({"optimizer": {"name": "ftrl", "learningRate": 0.1}, "parameterServer": "elastic"}, "spec.optimizer.name"),
+    (
+        {"optimizer": {"name": "ftrl", "learningRate": 0.1}, "parameterServer": "elastic"},
+        "spec.optimizer.name",
+    ),
     ({"clip": {}}, "spec.clip"),
     ({"epoch": {}}, "spec.epoch"),
     ({"epoch": {"samples": 9, "fraction": 0.5}}, "spec.epoch.fraction"),

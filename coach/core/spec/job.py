@@ -111,6 +111,8 @@ class Limits(NamedTuple):
 
 #: Optimizers of MXNet that run on elastic parameter servers.
 SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
+#: What a conflict with elastic servers is because of.
+_BY_SERVERS = (("parameterServer",),)
 
 
 class JobSpec(SpecModel):
@@ -461,14 +463,14 @@ class JobSpec(SpecModel):
                 found.append(CrossFieldError(("clip",), "not in asynchronous mode", right, (("mode",),)))
             if self.mode is Mode.ASYNC and self.elastic:
                 right = "sync; or parameterServer: ps-lite"
-                at = (("parameterServer",),)
-                found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, at))
+                found.append(
+                    CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS)
+                )
             named = "sgd" if self.optimizer is None else self.optimizer.name
             if self.elastic and named.lower() not in SERVED_OPTIMIZERS:
                 right = f"{', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite"
-                at = (("parameterServer",),)
                 problem = "does not run on elastic servers"
-                found.append(CrossFieldError(("optimizer", "name"), problem, right, at))
+                found.append(CrossFieldError(("optimizer", "name"), problem, right, _BY_SERVERS))
             return found
         found = []
         if self.servers.max > 0:

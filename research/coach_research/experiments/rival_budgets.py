@@ -41,6 +41,8 @@ COACH, ORACLE = "Coach", "oracle: fastest fixed choice within the money"
 ROWS = [*(f"{rule}, {choice}" for choice in (DRAWN, KNOWN) for rule in RULES), COACH, ORACLE]
 #: Money in multiples of what the cheapest fixed choice costs; with less than 1 no fixed choice reaches the target.
 LOW, HIGH = 0.5, 4.0
+#: Sums of costs are exact to so much of a budget.
+ROUNDING = 1e-9
 BANDS = ((LOW, 1.0), (1.0, 1.5), (1.5, 2.0), (2.0, HIGH))
 #: Of each row by band: how many jobs there are, and how many reach their target, and do so within their budget.
 COUNTS = JOBS, REACHED, WITHIN = ("jobs", "targets reached", "within the budget")
@@ -75,7 +77,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         low = next(low for low, _ in reversed(BANDS) if low <= factor)
         outcomes = job_outcomes(case, int(parameters["most"]), seed, factor, draw)
         for row, one in outcomes.items():
-            over = max(0.0, one.spent - 1.0)
+            over = one.spent - 1.0 if one.spent > 1.0 + ROUNDING else 0.0
             found[f"{row}, {low:g}: {JOBS}"] += 1
             found[f"{row}, {low:g}: {REACHED}"] += one.reached
             found[f"{row}, {low:g}: {WITHIN}"] += one.reached and over == 0.0

@@ -222,7 +222,7 @@ def _items(draft: Draft) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         while loader.check_node():
             root = loader.get_node()
-            nodes: list[Any] = [root]
+            nodes: list[Any] = [root] if root is not None else []  # None: an empty document
             if isinstance(root, yaml.MappingNode):
                 nodes = next(
                     (list(value.value) for key, value in root.value

@@ -668,17 +668,16 @@ def test_metrics_of_files_on_coachs_volume_are_read(
     async def body() -> None:
         platform, node, _ = await opened(volume="coach-volume", account="programs")
         own = tmp_path / "checkpoints/job"
-        own.mkdir(parents=True)
-        (own / "metrics.csv").write_text("epoch,loss\n1,0.1\n")
-        os.utime(own / "metrics.csv", (1, 1))
+        for version in ("before", "now"):
+            (own / version).mkdir(parents=True)
+        (own / "before/metrics.csv").write_text("epoch,loss\n1,0.1\n")
+        os.utime(own / "before/metrics.csv", (1, 1))
         platform._programs._settings = replace(platform._settings, status_url="http://h/status")
         platform._settings = platform._programs._settings
-        job = training_job({"metrics": {"loss": f"csv:{own}/metrics.csv"}, "resumes": True})
+        job = training_job({"metrics": {"loss": f"csv:{own}"}, "resumes": True})
         pods = await deploy(platform, node, job, FIRST)
         waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
-        await asyncio.sleep(1)
-        with (own / "metrics.csv").open("a") as file:
-            file.write("2,0.9\n")
+        (own / "now/metrics.csv").write_text("epoch,loss\n1,0.9\n")
         assert (await waiting).loss == 0.9, "what an earlier run wrote does not count"
         releasing = asyncio.create_task(platform.release([FIRST]))
         await node.obey(FIRST)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coach_research.experiments import thesis_tightness
+from coach_research.experiments.thesis import tightness as thesis_tightness
 from coach_research.scenario import load
 
 pytestmark = pytest.mark.standard

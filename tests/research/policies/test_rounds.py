@@ -9,8 +9,7 @@ from coach import plugins
 from coach.core.cluster import Allocation
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
-from coach_research.scheduling.api import FloatArray
-from coach_research.workload import Work
+from coach_research.workload import FloatArray, Work
 
 ROUNDS = ["gavel", "themis", "allox", "max-throughput", "min-makespan"]
 
