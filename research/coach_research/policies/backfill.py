@@ -28,7 +28,7 @@ class Backfill(SchedulingPolicy):
     """First come, first served, by priority; a later job starts if it does not delay the first that waits.
 
     The first one's start is reserved: when enough running jobs have ended, on the nodes that it has room on then.
-    Each of the next `depth` jobs that fits now starts if it ends before, or fits beside the reservation. Slurm knows
+    Each of the next `depth` jobs that fits now starts if it ends before, or fits next to the reservation. Slurm knows
     time limits, this policy predicted run times.
     """
 
@@ -64,7 +64,7 @@ class Backfill(SchedulingPolicy):
 
     @staticmethod
     def _reserved(job: JobState, view: EngineView) -> tuple[float, FloatArray]:
-        """When the first job can start, and the room [node, resource] that is left then beside it."""
+        """When the first job can start, and the room [node, resource] that is left then next to it."""
         room = view.free.copy()
         for running in sorted(view.running.values(), key=seconds_left):
             give(room, running, running.plan)

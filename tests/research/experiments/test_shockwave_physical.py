@@ -1,4 +1,4 @@
-"""Shockwave's trace: what is read of it, what is fitted, and one run beside the physical one."""
+"""Shockwave's trace: what is read of it, what is fitted, and one run compared with the physical one."""
 
 from __future__ import annotations
 

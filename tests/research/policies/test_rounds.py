@@ -48,7 +48,7 @@ def test_gavel_gives_equal_jobs_equal_time_and_a_wide_job_half() -> None:
     """Two GPUs, three jobs of one GPU: all end near 3/2 of their time."""
     ends = finished("gavel", [job(0, 6000) for _ in range(3)], gpus=2)
     assert ends.tolist() == pytest.approx([9000] * 3, rel=0.05)
-    # A job of two GPUs beside two of one: each gets a third of the cluster's time.
+    # A job of two GPUs and two of one: each gets a third of the cluster's time.
     ends = finished("gavel", [job(0, 1200, 2), job(0, 3600), job(0, 3600)], gpus=2)
     assert ends[0] == pytest.approx(3600, rel=0.1)
 
