@@ -624,7 +624,9 @@ def readme() -> str:
     rivals = {row["budget"]: row for row in table("experiments/rival-budgets/comparison.md")}
     after, coach_row = rivals["paid after the fact (MLflow), speeds known"], rivals["Coach"]
     on_spot = {row["policy"]: row["52 h"].split()[0] for row in table("spot.md")}
-    physical = [row for row in table("experiments/shockwave-physical/comparison.md") if row["role"] == "judged"]
+    physical = [
+        row for row in table("experiments/shockwave-physical/comparison.md") if row["role"] == "judged"
+    ]
     return f"""\
 | what | Coach | compared with | command |
 | --- | --- | --- | --- |
