@@ -346,6 +346,18 @@ def spot() -> str:
     return columns(table("spot.md"), "policy", "52 h", "60 h", "72 h", "92 h")
 
 
+@block(
+    "coach experiment shockwave-physical",
+    "2026-11-27",
+    "simulated: independent of the machine",
+    "experiments/shockwave-physical/comparison.md",
+)
+def shockwave() -> str:
+    """Shockwave's physical runs, and the simulator with their jobs as they ran."""
+    name, ours = "experiments/shockwave-physical/comparison.md", "ours (95 % of the mean)"
+    return columns(table(name), "measure", "paper", ours, "difference", "within")
+
+
 @block("python -m benchmarks.pytorch.speed", "2026-11-25", TWO_CORES, "pytorch/speed.md")
 def pytorch() -> str:
     """Steps a second against plain PyTorch and DistributedDataParallel."""
@@ -612,7 +624,9 @@ def readme() -> str:
     rivals = {row["budget"]: row for row in table("experiments/rival-budgets/comparison.md")}
     after, coach_row = rivals["paid after the fact (MLflow), speeds known"], rivals["Coach"]
     on_spot = {row["policy"]: row["52 h"].split()[0] for row in table("spot.md")}
-    physical = [row for row in table("experiments/shockwave-physical/comparison.md") if row["role"] == "judged"]
+    physical = [
+        row for row in table("experiments/shockwave-physical/comparison.md") if row["role"] == "judged"
+    ]
     return f"""\
 | what | Coach | compared with | command |
 | --- | --- | --- | --- |

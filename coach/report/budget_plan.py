@@ -97,10 +97,12 @@ def budget_plan(
         for row in planned.rows
         if row.fits and row.cost is not None and row.seconds is not None
     ]
+    few = f"{len(points)} points of its learning curve, at least {MIN_POINTS} are needed"
     if len(points) < MIN_POINTS or not choices:
+        lacking = few if len(points) < MIN_POINTS else "no speed"
         raise UserError(
-            f"{spec.name}: earlier runs like it on these nodes measured {len(points)} points of "
-            f"its learning curve, at least {MIN_POINTS} are needed; --probe AMOUNT trains it first for so much money"
+            f"{spec.name}: earlier runs like it on these nodes measured {lacking}; "
+            "--probe AMOUNT trains it first for so much money"
         )
     model = fit_convergence(points, spec.spec.curve)
     rows: list[BudgetRow] = []

@@ -209,6 +209,8 @@ def _table(rows: list[Any]) -> Any:
     from coach.core.periods import Period
 
     right = ("budget", "spent", "reserved", "left", "used", "forecast")
+    from coach.report import formatting
+
     made = table("ACCOUNT", "IN", *((name.upper(), "right") for name in right), "RUNS OUT", "UNTIL", "JOBS")
     for row in rows:
         per = "" if row.period == "ever" else f"/{row.period}"
@@ -216,11 +218,7 @@ def _table(rows: list[Any]) -> Any:
             Period(row.period, row.timezone).written(datetime.fromisoformat(at).timestamp()) if at else ""
             for at in (row.until, row.runs_out)
         )
-        forecast = (
-            ""
-            if row.forecast is None
-            else (f"{row.forecast:.4g} ({row.forecast_low:.4g} to {row.forecast_high:.4g})")
-        )
+        forecast = formatting.bounded(row.forecast, row.forecast_low, row.forecast_high, formatting.amount)
         waiting = f", {row.waiting} waiting" if row.waiting else ""
         used = f"{row.spent / row.amount:.0%}" if row.amount else ""
         made.add_row(

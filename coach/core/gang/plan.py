@@ -302,4 +302,4 @@ def _needs(pods: Mapping[tuple[Role, Resources], int], partial: int, hindrance: 
 def amount(resources: Resources) -> str:
     """`1.5 cpu 2 GiB 1 gpu`, without what is zero."""
     parts = ((resources.cpu, "cpu"), (resources.memory, "GiB"), (resources.gpu, "gpu"))
-    return " ".join(f"{value:.4g} {unit}" for value, unit in parts if value) or "nothing"
+    return " ".join(f"{round(value, 2):.10g} {unit}" for value, unit in parts if value) or "nothing"

@@ -42,10 +42,18 @@ class Enough:
     @property
     def words(self) -> str:
         """What a person reads about it, with the numbers."""
+        given, sure = f"{_plain(self.budget)} {self.currency}", f"{100 * (1 - TOO_SMALL):.0f} % of the cases"
+        if self.budget >= self.suffices:
+            return f"{given} are enough for the target: {_plain(self.suffices)} {self.currency} suffice in {sure}"
         return (
-            f"{self.budget:.4g} {self.currency} reach the target with a chance of at most {100 * self.chance:.0f} %: "
-            f"{self.least:.4g} are the least that may, {self.suffices:.4g} suffice with {100 * (1 - TOO_SMALL):.0f} %"
+            f"{given} reach the target with a chance of at most {100 * self.chance:.0f} %: "
+            f"{_plain(self.least)} {self.currency} are needed at least, {_plain(self.suffices)} suffice in {sure}"
         )
+
+
+def _plain(amount: float) -> str:
+    """Cents from 1 on, else two significant digits."""
+    return f"{amount:.2f}" if amount >= 1 else f"{amount:.2g}"
 
 
 def enough(job: Job) -> Enough | None:

@@ -42,7 +42,7 @@ class ServedLearner(MxnetLearner):
         if kind not in OPTIMIZERS:
             known = ", ".join(each.lower() for each in OPTIMIZERS)
             message = (
-                f"optimizer {kind.lower()} does not run on elastic parameter servers; right would be {known}"
+                f"optimizer {kind.lower()} does not run on elastic parameter servers; use one of {known}"
             )
             raise TrainingError("BadRequest", f"{message}, or parameterServer: ps-lite")
         if optimizer.clip_gradient is not None:
@@ -53,7 +53,7 @@ class ServedLearner(MxnetLearner):
                     f"{name} has lr_mult {each.lr_mult:g}, wd_mult {each.wd_mult:g}, {np.dtype(each.dtype)}"
                 )
                 right = "1, 1 and float32 on elastic parameter servers"
-                raise TrainingError("ModelInvalid", f"{self._uri}: {message}; right would be {right}")
+                raise TrainingError("ModelInvalid", f"{self._uri}: {message}; they have to be {right}")
         name, arguments = OPTIMIZERS[kind]
         fixed = {ours: getattr(optimizer, theirs) for theirs, ours in arguments.items()}
         if name != "sgd":

@@ -30,7 +30,7 @@ class Rule:
 
     @property
     def states(self) -> int:
-        """How many arrays of state a slice has beside its weights."""
+        """How many arrays of state a slice has in addition to its weights."""
         return 1 if self.name == "sgd" and self.momentum else _STATES[self.name]
 
     def as_dict(self) -> dict[str, Any]:

@@ -165,4 +165,4 @@ def test_an_optimizer_that_servers_lack_is_refused(group: Elastic, tmp_path: Pat
     group.start([0], message(tmp_path, optimizer={"name": "adagrad"}), 1)
     answer = group.worker(0).wait(group.message["epoch"])
     assert answer["error"]["reason"] == "BadRequest"
-    assert "right would be sgd, nag, adam, adamw" in answer["error"]["message"]
+    assert "use one of sgd, nag, adam, adamw" in answer["error"]["message"]
