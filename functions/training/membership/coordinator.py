@@ -72,6 +72,8 @@ class Coordinator:
         self._used_servers: set[str] = set()
         #: The number of the view that founded the group, and of that which servers have had the state of.
         self._founded = self._seeded = 0
+        #: The number of a view whose servers may wait for slices that are lost; 0 for none.
+        self._watched = 0
         #: Planned views with servers, the last ones: members may be in one that was given up.
         self._planned: dict[int, View] = {}
         self._size = 0
@@ -182,6 +184,8 @@ class Coordinator:
                     because = f"it hung: no answer for {HANG_SECONDS:g} s while others waited for it"
                     self._commands += [Lose(member, because), Send(member, Out(because))]
                     self._remove_server(member) if is_server(member) else self._remove(member)
+            case ("slices", number) if number == self._watched and self.current is not None:
+                self._found_again()
             case ("recovery",):
                 self._recovered = True
         return self._settle()
@@ -304,8 +308,10 @@ class Coordinator:
             self._lost_servers.add(worker_of(server))
         if self.pending is not None and server in self.pending.servers:
             self._abandon()
-        if self.current is not None and server in self.current.servers:
-            self._found_again()
+        if self.current is not None:
+            had_slices = server in self._used_servers and self._seeded == self.current.founded
+            if server in self.current.servers or (had_slices and not self._served):
+                self._found_again()
 
     def _found_again(self) -> None:
         if self.pending is not None:
@@ -336,11 +342,20 @@ class Coordinator:
     @property
     def settled(self) -> bool:
         """Whether all members train in the current view, and servers hold what it gives them."""
-        return (
-            self.current is not None
-            and self.entered >= set(self.current.members)
-            and all(self._servers.get(each) == self.current for each in self.current.servers)
-        )
+        return self.current is not None and self.entered >= set(self.current.members) and self._served
+
+    @property
+    def _served(self) -> bool:
+        """Whether servers hold what the current view gives them."""
+        return all(self._servers.get(each) == self.current for each in self.current.servers)
+
+    def _watch(self, before: int = 0) -> None:
+        """Slices may be lost with a server of a view that members went to after `before`: do not wait for ever."""
+        planned = [view for view in self._planned.values() if view.number > before]
+        lost = any(not self._servers.keys() >= set(view.servers) for view in planned)
+        if not self._served and (lost or not before):
+            self._watched = self.current.number
+            self._commands.append(Timer(("slices", self._watched), RECOVERY_SECONDS))
 
     # -- views ------------------------------------------------------------------------------------------------------
 
@@ -351,7 +366,7 @@ class Coordinator:
         self._number += 1
         self._formed = set()
         if self.current is None:
-            self._founded = self._number
+            self._founded, self._watched = self._number, 0
         if servers is None:
             servers, owner = list(self.current.servers), self.current.owner
         else:
@@ -415,11 +430,16 @@ class Coordinator:
         if self.current is None or view.number <= self.current.number:
             return
         heirs = set(view.members) - set(view.newcomers) | {member}
+        before = self.current.number
         self.current, self.entered = view, self._inside(view)
         self._founded = view.founded
         self._holders = (heirs & set(self._members)) | self.entered
         if self.pending is not None and self.pending.number <= view.number:
             self.pending = None
+        if not self._servers.keys() >= set(view.servers):
+            self._found_again()  # one of them was lost before
+            return
+        self._watch(before)
         if any(
             each not in self._members or self._members[each].broken >= view.number for each in view.members
         ):
@@ -467,10 +487,11 @@ class Coordinator:
         if not kept:
             self.current, self._holders = None, set()  # no member has the group's state: it is founded anew
             return
-        members = [*kept, *newcomers]
+        members, before = [*kept, *newcomers], self.current.number
         self.current = self._issue(members, list(newcomers), servers, planned=False)
         self._holders = set(kept)
         self._send(self.current, members)
+        self._watch(before)
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
@@ -479,7 +500,7 @@ class Coordinator:
             if self.current is None:
                 self._recover() if self._reports else self._found()
             elif self.settled:
-                self._seeded = self.current.founded
+                self._seeded, self._watched = self.current.founded, 0
                 for member in sorted(self._leaving):
                     self._commands.append(Send(member, Out()))
                 self._leaving.clear()
@@ -500,6 +521,7 @@ class Coordinator:
             for server in [each for each in self._servers if worker_of(each) not in self.wanted_servers]:
                 if server in self._used_servers and server not in self.current.servers:
                     self._servers.pop(server)
+                    self._pinged.pop(server, None)
                     self._gone.add(server)
                     self._commands.append(Send(server, Out()))
 
@@ -536,6 +558,7 @@ class Coordinator:
         self._used_servers = set(newest.servers)
         self._commands += [Send(server, Order(newest)) for server in self._servers]
         self.current = newest
+        self._watch()
         self._holders = {
             each
             for each, hello in reports.items()

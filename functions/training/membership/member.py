@@ -248,7 +248,12 @@ class Member:
 
     def waits(self) -> list[Command]:
         """Nothing has come from the others for a while."""
-        return [Tell(Waiting(self.view.number))] if self.state in (ENTERING, TRAINING) else []
+        if self.state not in (ENTERING, TRAINING):
+            return []
+        if self.next is not None and self.name in self.next.newcomers:
+            # The group went on without this member. Servers do not break the view that it is in.
+            return self.broke(self.view.number)
+        return [Tell(Waiting(self.view.number))]
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 

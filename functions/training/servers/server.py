@@ -110,6 +110,8 @@ class Server:
         self.settled = False
         self._ordered: dict[int, View] = {}
         self._seen = 0
+        #: The number of the view that all workers offered last: they may have its order before this server does.
+        self._agreed = 0
         self.slices: dict[int, Slice] = {}
         self._joined: dict[int, set[str]] = defaultdict(set)
         self._early: list[tuple[int, Callable, tuple]] = []
@@ -136,7 +138,7 @@ class Server:
             case Order(view) if view.number > self._seen:
                 self._seen = view.number
                 self._ordered[view.number] = view
-                if view.planned:
+                if view.planned and view.number != self._agreed:
                     self._ready(view)
                 else:
                     self._enter(view)
@@ -148,7 +150,7 @@ class Server:
 
     def _ready(self, view: View) -> None:
         """Workers may offer a view when all of them are connected to all of its servers."""
-        if self._joined[view.number] >= set(view.members) and self.name in view.servers:
+        if self.name in view.servers and self._joined[view.number] >= set(view.members):
             for worker in view.members:
                 self._commands.append(Reply(worker, view.number, {"op": "ready"}))
 
@@ -277,9 +279,10 @@ class Server:
         if there and step.done == set(slices.pieces(self.view.owner, self.view.servers.index(self.name))):
             offers = {push.offer for of in step.pushes.values() for push in of.values()}
             step.pushes.clear()
-            following = self._ordered.get(self.view.number + min(offers))
-            if len(offers) == 1 and following is not None:
-                self._enter(following)
+            if offers != {0} and len(offers) == 1:
+                self._agreed = self.view.number + offers.pop()
+                if self._agreed in self._ordered:
+                    self._enter(self._ordered[self._agreed])
 
     def _reply(self, worker: str, message: dict, piece: Piece | None = None, *, whole: bool = False) -> None:
         """With the weights of a piece, or its `whole` slices."""

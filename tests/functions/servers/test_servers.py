@@ -77,6 +77,22 @@ def test_every_update_is_applied_once_and_every_history_ends(first: int) -> None
     assert moved > BLOCK, "slices migrate in these histories"
 
 
+ONCE_FAILED = {
+    "members go to a view whose server has died": [1208, 1622, 1935, 3459, 4458, 6519, 6911],
+    "members offer a view before a server has its order": [4542, 4546, 5416, 7817, 9973],
+    "a server dies with slices that the next view gives to others": [3564, 5477],
+    "members go to a view that was dropped, whose server was released": [4277, 9896],
+    "a server is released before it answers a ping": [15392, 30039],
+    "a worker waits in a view that the others have left": [5483],
+}
+
+
+@pytest.mark.parametrize("cause", ONCE_FAILED)
+def test_histories_that_once_did_not_end_do(cause: str) -> None:
+    for number in ONCE_FAILED[cause]:
+        ServedWorld(drawn(number)).run()
+
+
 class AppliesAgain(Server):
     """Does not ask whether a slice has had that step's update."""
 
