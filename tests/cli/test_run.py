@@ -215,7 +215,7 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, end
         run.signal(signal.SIGINT)
         code, said = run.end()
     assert code == 130
-    assert f"coach run {endless}" in said
+    assert said.count("coach resume endless") == 1
     (row,) = as_json("ps")
     assert (row["state"], row["reason"]) == ("Waiting", "Suspended")
     stopped_in = row["epoch"]

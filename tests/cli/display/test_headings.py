@@ -128,7 +128,7 @@ def test_plan(headings: list[str], width: int, capsys: pytest.CaptureFixture[str
     plan = Plan(
         name="digits", epochs=20.0, epochs_low=3.0, epochs_high=60.0, epochs_known=known, prices="cloud",
         chance_of_running_out=0.05, epochs_provided_for=30,
-        currency="USD", budget=1.0, known=(), unknown=(), probes=(), refusal="", rows=(row,),
+        currency="USD", budget=1.0, known=(), unknown=(), probes=(), refusal="", rows=(row,), enough="",
     )  # fmt: skip
     show_plan(console(), plan)
     check(capsys.readouterr().out, headings, width)

@@ -135,6 +135,7 @@ class World(PodByPodDriver):
         self._billed: defaultdict[str, dict[PodId, Pod]] = defaultdict(dict)
         self._billed_since: dict[str, float] = {}
         self.books: dict[str, PriceBook] = {}
+        self.begun_hours = Counter[str]()
         self._at_once = 0
         self._numbers: Counter[str] = Counter()
         super().__init__(cluster, policy, journal=self._write_down, begin=1_000_000.0, default=default)
@@ -308,7 +309,7 @@ class World(PodByPodDriver):
         super()._carry_out(action)
         if isinstance(action, act.ExtendEpoch):
             self._bill(action.job)
-            self.books[action.job] = self._prices_now(action.job)
+            self._change_book(action.job)
             self.leases[action.job] = self.job(action.job).lease_until
 
     def _ended(self, job: Job) -> None:
@@ -364,6 +365,14 @@ class World(PodByPodDriver):
         since_lease = max(0.0, self.now - self.leases[name])
         self.longest_unleased[name] = max(self.longest_unleased[name], since_lease if beyond else 0.0)
 
+    def _change_book(self, name: str) -> None:
+        """The job's prices from now on; an hour that was begun at the old ones is paid, and covers time at the new."""
+        old, new = self.books.get(name), self._prices_now(name)
+        if old is not None and old != new and old.by_hour and (pods := self._billed[name]):
+            held, placed = sum((pod.requests for pod in pods.values()), NOTHING), by_node(pods.values())
+            self.begun_hours[name] += 3600 * max(0.0, new.rate(held, placed) - old.rate(held, placed))
+        self.books[name] = new
+
     def _prices_now(self, name: str) -> PriceBook:
         """The job's book as it is; of nodes, as the cluster has them. One without a price is let pass as free."""
         book = self.job(name).spec.price_book
@@ -384,7 +393,7 @@ class World(PodByPodDriver):
             assert pods[pod].ready and not pods[pod].leaving
         self._bill(order.job)
         self._billed[order.job] = {pod: pods[pod].pod for pod in order.pods}
-        self.books[order.job] = self._prices_now(order.job)
+        self._change_book(order.job)
         self.leases[order.job] = self.job(order.job).lease_until
         super()._run_epoch(order)
 
@@ -515,7 +524,9 @@ class World(PodByPodDriver):
 
     def _check_bill(self, job: Job) -> None:
         """What was paid is what was held, from a gang's first epoch to its release, and each call."""
-        least = self.cost[job.name] - self.unleased[job.name] + self.called[job.name]
+        least = (
+            self.cost[job.name] - self.unleased[job.name] + self.called[job.name] - self.begun_hours[job.name]
+        )
         paid = to_amount(job.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
         dynamics = self.dynamics[job.name]
