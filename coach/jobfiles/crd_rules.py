@@ -325,6 +325,11 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             ".chanceOfRunningOut",
         ),
         rule(
+            "!has(self.mustSuffice) || !self.mustSuffice || has(self.amount)",
+            "there is no amount - an amount, or without it",
+            ".mustSuffice",
+        ),
+        rule(
             "!has(self.unlimited) || has(self.amount) || has(self.currency) || !has(self.account)",
             f"both unlimited and account - {_EITHER}",
         ),

@@ -421,7 +421,7 @@ def test_coach_run_joins_a_service_and_its_ctrl_c_stops_only_its_jobs(
         assert f"by the service at {service.ready.split()[1]}" in run.said
         assert "own: submitted" in run.said
         assert "job:" not in run.said
-        assert f"coach run {own}" in run.said
+        assert "coach resume own" in run.said
         now = rows()
         assert (now["own"]["reason"], now["job"]["state"]) == ("Suspended", "Training")
         with joined(own) as run:
