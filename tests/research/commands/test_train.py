@@ -62,6 +62,7 @@ def test_a_network_of_one_s_own_is_trained_and_decides(
     assert made.network.about["seed"] == 4
 
 
+@pytest.mark.full
 def test_a_teacher_is_imitated_first(tmp_path: Path) -> None:
     scenario = load("dl2-baselines").model_dump(mode="json")
     scenario["parameters"] |= {"jobs": 12, "most": 4}
@@ -76,6 +77,7 @@ def test_a_teacher_is_imitated_first(tmp_path: Path) -> None:
     assert not made.network.weights["w3"].any()
 
 
+@pytest.mark.full
 def test_the_published_recipe_writes_a_network_that_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

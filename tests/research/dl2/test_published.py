@@ -69,6 +69,7 @@ def test_the_gradient_is_that_of_the_outputs() -> None:
             assert gradient[name][at] == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.full
 def test_after_imitation_jobs_end_as_under_drf_and_training_goes_on_from_there() -> None:
     given = parameters()
     case = Case.of(given)

@@ -38,6 +38,7 @@ def test_examples_of_optimus_have_no_bundles_and_those_of_the_others_nothing_els
         assert steps == ({0, 1} if name == "optimus" else {2})
 
 
+@pytest.mark.full
 def test_a_softened_start_decides_as_before_and_ends_a_slot_as_often_as_is_said() -> None:
     case = Case.of(GIVEN)
     recipe = Recipe(teacher="drf", imitation_rate=1e-3, soften=10, void=0.01)
