@@ -179,7 +179,7 @@ def test_a_group_that_is_not_elastic_is_refused(gang: Gang, tmp_path: Path) -> N
     wanted = epoch(tmp_path, elastic=False)
     gang.start(1, 0, **wanted)
     error = gang.worker.wait(wanted["epoch"])["error"]
-    assert error["reason"] == "BadRequest" and "say elastic: true" in error["message"], error
+    assert error["reason"] == "BadRequest" and "groups here are elastic" in error["message"], error
 
 
 def test_what_the_models_code_has_started_is_said_and_ends_with_its_group(gang: Gang, tmp_path: Path) -> None:
