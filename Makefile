@@ -2,7 +2,7 @@
 #                  FRAMEWORK=pytorch: for PyTorch, which you install yourself, in place of MXNet
 # make demo        one real job to its target, table and figures at the end; FRAMEWORK=pytorch: the same in PyTorch
 # make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
-# make test-quick  the inner loop: about a minute
+# make test-quick  the inner loop: one to three minutes
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
 # make test-web    the page in a real browser (needs Debian's chromium); ALL=1: all of its tests
 # make web         the page's bundle, built from web/ with Node.js

@@ -18,6 +18,8 @@ from coach.service.views import webhook
 from tests.handler.fake_platform import FakePlatform
 from tests.service.conftest import Api, serve
 
+pytestmark = pytest.mark.standard
+
 #: Some 0.01 USD an epoch, and ten times that is reserved: twenty epochs are two thirds of AMOUNT.
 DEAR = {"name": "dear", "currency": "USD", "vcpuSecond": 0.0001, "gibSecond": 0.0, "invocation": 0.001}
 AMOUNT = 0.3

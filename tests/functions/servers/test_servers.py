@@ -63,7 +63,10 @@ BLOCK = 1000
 
 @pytest.mark.parametrize(
     "first",
-    [pytest.param(first, marks=[pytest.mark.full] if first else []) for first in range(0, 10_000, BLOCK)],
+    [
+        pytest.param(first, marks=pytest.mark.full if first else pytest.mark.standard)
+        for first in range(0, 10_000, BLOCK)
+    ],
 )
 def test_every_update_is_applied_once_and_every_history_ends(first: int) -> None:
     moved = 0
