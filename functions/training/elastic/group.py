@@ -1,5 +1,6 @@
 """Exchanges of an elastic group's workers: each is completed once, whatever happens to the group."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ class Owner(Protocol):
         """The inverse of state(): `restore` gives a learner the state that was received."""
 
 
-class ElasticGroup:
+class ElasticGroup(ABC):
     """One worker's side. All but what Line's threads do runs in the main thread.
 
     How members exchange is a subclass's: by all-reduce (training.pytorch.elastic), or by servers (training.servers).
@@ -49,24 +50,24 @@ class ElasticGroup:
 
     # -- of a subclass ----------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _gather(self, view: View, group: Any, clock: Clock) -> list[Clock]:
         """What all members of a view say when they enter it, in the order of their ranks."""
-        raise NotImplementedError
 
-    def _founded(self, view: View, group: Any) -> None:
+    def _founded(self, view: View, group: Any) -> None:  # noqa: B027 - of servers alone
         """The owner has made the initial state, and all are in the view."""
 
+    @abstractmethod
     def _give(self, group: Any, rank: int, *, whole: bool) -> None:
         """Send a member the whole state, or the last result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _receive(self, group: Any, rank: int, *, whole: bool) -> Any:
         """Take what a member gives: a function that installs the whole state, or the last result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _add_up(self, group: Any, view: View, given: Any, offer: tuple[float, float]) -> tuple[Any, tuple]:
         """The sums over all members of what each gives, and of what each offers."""
-        raise NotImplementedError
 
     # -- views ------------------------------------------------------------------------------------------------------
 
@@ -217,24 +218,24 @@ class ElasticGroup:
 
     # -- what the worker exchanges ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def step(self, learner: Any, compute: Callable[[int, int], tuple[bool, list[float]]]) -> list[float]:
         """One training step; the group can change after it.
 
         `compute(rank, members)` leaves this worker's gradients in the learner: whether it had samples, and numbers.
         Returns the sums of the numbers.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def average_buffers(self, learner: Any) -> None:
         """What layers measured becomes the mean over the workers, as they saw equal shares."""
-        raise NotImplementedError
 
+    @abstractmethod
     def total(self, compute: Callable[[int, int], list[float]]) -> list[float]:
         """The sums of what `compute(rank, members)` returns over all workers."""
-        raise NotImplementedError
 
-    def loaded(self, learner: Any) -> None:
+    def loaded(self, learner: Any) -> None:  # noqa: B027 - of servers alone
         """All members have loaded the same checkpoint."""
 
-    def collect(self, learner: Any) -> None:
+    def collect(self, learner: Any) -> None:  # noqa: B027 - of servers alone
         """Give the learner what it lacks of its optimizer's state, before that is stored."""

@@ -14,7 +14,7 @@ from training.errors import TrainingError
 from training.model import model_file
 from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
 from training.pytorch.dataset import DatasetSamples
-from training.pytorch.elastic import ElasticGroup
+from training.pytorch.elastic import GlooGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
 from training.pytorch.optimizers import catalogue
@@ -40,7 +40,7 @@ __all__ = [
 groups = ("elastic",)
 stops_threads = False
 software = f"PyTorch {torch.__version__}"
-make_elastic_group = ElasticGroup
+make_elastic_group = GlooGroup
 make_learner = TorchLearner
 make_reader = AheadReader
 limit_threads = torch.set_num_threads

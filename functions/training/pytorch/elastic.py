@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from training.elastic import group
-from training.elastic.group import Owner
+from training.elastic.group import ElasticGroup, Owner
 from training.membership.member import Clock
 from training.membership.messages import View
 from training.pytorch import gloo
@@ -18,7 +17,7 @@ from training.request import StartRequest
 OFFERS = 2
 
 
-class ElasticGroup(group.ElasticGroup):
+class GlooGroup(ElasticGroup):
     """See training.elastic.group. Members give lists of tensors; the first ends with OFFERS elements of any value."""
 
     failures = (RuntimeError,)

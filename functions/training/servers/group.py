@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import zmq
 
-from training.elastic import group
-from training.elastic.group import Owner
+from training.elastic.group import ElasticGroup, Owner
 from training.elastic.line import Closed, Replaced, Values
 from training.membership.member import Clock
 from training.membership.messages import View
@@ -157,7 +156,7 @@ class ServerTransport:
             group.close()
 
 
-class ServerGroup(group.ElasticGroup):
+class ServerGroup(ElasticGroup):
     """See training.elastic.group. A contribution is the gradients, None where there are none, and numbers to add."""
 
     failures = (Closed,)
