@@ -67,6 +67,8 @@ def test_the_table_counts_a_target_reached_above_the_budget_apart() -> None:
     found |= {f"{row}: {name}": np.array([1.0, 0.0]) for row in ROWS for name in SUMS}
     over = ROWS[1]
     found |= {f"{over}, {low:g}: {WITHIN}": np.array([1.0, 1.0]) for low, _ in BANDS}
+    # A target that is reached with less money than any fixed choice needs is none of the oracle's.
+    found[f"{ORACLE}, {BANDS[0][0]:g}: {WITHIN}"] = np.array([0.0, 0.0])
     lines = rival_budgets.table(found, {}).splitlines()
     rows = {
         line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]
@@ -76,4 +78,5 @@ def test_the_table_counts_a_target_reached_above_the_budget_apart() -> None:
     assert rows[COACH][-1] == rows[ORACLE][-1] == "5 of 5" and rows[over][-1] == "2 of 5"
     first = {line.split("|")[1].strip(): line for line in lines[:12]}
     assert "| 20 | 8 | 40.0 % |" in first[over]
+    assert "| 20 | 20 | 100.0 % |" in first[COACH]
     assert {OVER, TOGETHER} < set(SUMS)

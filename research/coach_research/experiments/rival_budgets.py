@@ -131,9 +131,17 @@ def _counted(results: Mapping[str, FloatArray], row: str, name: str) -> list[int
     return [round(float(results[f"{row}, {low:g}: {name}"].sum())) for low, _ in BANDS]
 
 
+def _of_oracle(results: Mapping[str, FloatArray], row: str) -> float:
+    """Of the targets that the oracle reaches, the part that a row reaches within the budget, %.
+
+    The oracle reaches those of all jobs with at least the cheapest fixed choice's money, and no other.
+    """
+    within, best = (sum(_counted(results, each, WITHIN)[1:]) for each in (row, ORACLE))
+    return 100 * within / best
+
+
 def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> str:
     """All rows over all jobs; then how many targets are reached with how much money."""
-    best = sum(_counted(results, ORACLE, WITHIN))
     lines = [
         "| budget | jobs over it | overshoot, mean | worst | targets reached | within the budget | of the oracle's "
         "| money unused | time, the oracle's |",
@@ -145,7 +153,7 @@ def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> s
         worst = results[f"{row}: {WORST}"].max()
         lines.append(
             f"| {row} | {over:.0f} of {jobs} | {100 * overshoot / jobs:.1f} % | {100 * worst:.0f} % | {reached} | "
-            f"{within} | {100 * within / best:.1f} % | {100 * unused / jobs:.0f} % | {later / max(both, 1):.2f} |"
+            f"{within} | {_of_oracle(results, row):.1f} % | {100 * unused / jobs:.0f} % | {later / max(both, 1):.2f} |"
         )
     bands = " | ".join(f"{low:g} to {high:g}" for low, high in BANDS)
     lines += [
@@ -165,12 +173,10 @@ def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) ->
     """Overspent, and reached within the budget: a point a row."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot()
-    best = sum(_counted(results, ORACLE, WITHIN))
     for row, marker in zip(ROWS, "ovs^ovs^DX", strict=True):
         over = results[f"{row}: {OVERSHOOT}"].sum() / sum(_counted(results, row, JOBS))
         style = "none" if row.endswith(DRAWN) else "full"
-        reached = 100 * sum(_counted(results, row, WITHIN)) / best
-        axes.plot(100 * over, reached, marker, label=row, fillstyle=style)
+        axes.plot(100 * over, _of_oracle(results, row), marker, label=row, fillstyle=style)
     axes.set(xlabel="overshoot, mean % of the budget", ylabel="targets reached within it, % of the oracle's")
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return {"rival-budgets": figure}
