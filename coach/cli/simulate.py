@@ -174,7 +174,7 @@ def command(  # noqa: PLR0917 - they are options
       coach simulate jobs/*.yaml --nodes 3x8 --placement gang,default
       coach simulate jobs/*.yaml --nodes 9x32 --policy coach,kod2 --fidelity trace
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
-      coach simulate --trace kubernetes:cluster.yaml --nodes trace,trace+4 --report a.html
+      coach simulate --trace kubernetes:all.yaml --nodes trace+4 --report a.html
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
       coach simulate jobs/*.yaml --home what-if && COACH_HOME=what-if coach ui
     """
