@@ -45,7 +45,8 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     book = job.price_book
     money = spec.spec.budget_money
     aims = money is not None and spec.spec.target is not None
-    spending, reach = forecast.spending_plan(job), enough(job)
+    costs = [row.cost for row in rows if row.cost is not None]
+    spending, reach = forecast.spending_plan(job), enough(job, min(costs, default=None))
     return Plan(
         name=spec.name,
         currency=book.currency,

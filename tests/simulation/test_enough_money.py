@@ -54,7 +54,7 @@ def test_a_budget_that_earlier_runs_show_to_be_too_small_is_refused_before_anyth
     refused = run(0.4 * cheapest, refuse=True)
     assert (refused.state, refused.reason) == (State.BUDGET_EXHAUSTED, Reason.BUDGET_TOO_SMALL)
     assert refused.spent == 0.0 and refused.epochs == 0
-    assert "reach the target with a chance of at most 1 %: " in refused.final.message
+    assert "reach the target with a chance of at most 2 %: 0.047 USD are needed at least, " in refused.final.message
 
 
 def test_without_being_asked_to_refuse_the_job_spends_what_it_has(cheapest: float) -> None:

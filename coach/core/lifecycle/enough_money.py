@@ -56,20 +56,26 @@ def _plain(amount: float) -> str:
     return f"{amount:.2f}" if amount >= 1 else f"{amount:.2g}"
 
 
-def enough(job: Job) -> Enough | None:
-    """None without a target, a budget and a speed, and while nothing shows how many epochs remain."""
+def enough(job: Job, cheapest: float | None = None) -> Enough | None:
+    """None without a target, a budget and a speed, and while nothing shows how many epochs remain.
+
+    `cheapest`: expected currency units of the cheapest epoch, where earlier runs show more of it than the job itself.
+    Before its first epoch a job does not know what an epoch takes beyond its steps, so `least` is of the steps alone.
+    """
     chances = _chances(job)
     if not chances or job.speed is None or job.ledger.budget is None:
         return None
     budget, spent = to_amount(job.ledger.budget), to_amount(job.ledger.spent)
-    lowest = min(forecast.lowest_cost(job, at) for at in forecast.allocations(job))
+    bound = forecast.lowest_cost if job.epochs else forecast.cost_of_steps
+    lowest = min(bound(job, at) for at in forecast.allocations(job))
+    expected = forecast.cheapest_epoch(job) if cheapest is None else cheapest
     paid = int(max(0.0, budget - spent) / lowest) if lowest > 0.0 else spending.HORIZON
     return Enough(
         budget,
         job.spec.price_book.currency,
         max(1.0 - float(remain[paid]) if paid < len(remain) else 1.0 for remain in chances),
         spent + lowest * min(int((remain > 1.0 - TOO_SMALL).sum()) for remain in chances),
-        spent + forecast.cheapest_epoch(job) * max(int((remain > TOO_SMALL).sum()) for remain in chances),
+        spent + expected * max(int((remain > TOO_SMALL).sum()) for remain in chances),
     )
 
 

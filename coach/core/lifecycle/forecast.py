@@ -274,6 +274,11 @@ def lowest_cost(job: Job, allocation: Allocation) -> float:
     return _cost(job, allocation, seconds.low) if seconds else 0.0
 
 
+def cost_of_steps(job: Job, allocation: Allocation) -> float:
+    """Currency units of an epoch's steps alone, at the upper bound of its speed; 0 while none is known."""
+    return _cost(job, allocation, 1.0 / job.speed.interval(*allocation).high) if job.speed else 0.0
+
+
 def cheapest_epoch(job: Job) -> float:
     """Expected currency units of an epoch with the cheapest allocation; 0 while no speed is known."""
     return _cheapest(job)[0]
