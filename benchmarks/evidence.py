@@ -636,7 +636,7 @@ def readme() -> str:
 | {histories["histories"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |
 | {hit:,} real jobs, one process of each killed or paused | {wrong} not recovered correctly; none of the last {last:,} | the same job undisturbed | `make chaos` |
 | {coach_row["jobs over it"].split()[-1]} simulated jobs: over budget; targets an oracle reaches | {coach_row["jobs over it"].split()[0]}; {coach_row["of the oracle's"]} | paid after the fact, speeds known: {after["jobs over it"].split()[0]}; {after["of the oracle's"]} | `coach experiment rival-budgets` |
-| 48 h on spot machines by 52 h, simulated | {on_spot["Coach, 1 to 4 workers"]} of the on-demand cost | Uniform Progress {on_spot["Uniform Progress, 1 worker"]} | `python -m benchmarks.decisions.spot` |
+| 48 h on spot machines by 52 h, simulated | {on_spot["Coach, 1 to 4 workers"]} of the on-demand cost | Uniform Progress {on_spot["Uniform Progress, 1 worker"]} | `python -m benchmarks.decisions.spot FOLDER` |
 | Shockwave's 120 jobs on 32 real GPUs, five policies | {sum(row["within"] == "yes" for row in physical)} of {len(physical)} figures within 5 % | the physical runs | `coach experiment shockwave-physical` |
 | `coach simulate` against {sure["jobs"]} real jobs | within {sure["worst"]} %, {sure["near"]} of them within 5 % | the same job run twice: up to {sure["apart"]} % apart | `python -m benchmarks.training.fidelity` |"""
 
