@@ -555,9 +555,7 @@ def speed() -> str:
 @block("python -m benchmarks.service.page", "2026-11-25", TWO_CORES, "web/page.md")
 def page_in_a_browser() -> str:
     """What the page costs, and how soon it shows what."""
-    body = [
-        (row["what"], row["measured"], f"goal: {row['goal'] or 'not set'}") for row in table("web/page.md")
-    ]
+    body = [(row["what"], row["measured"], f"goal: {row['goal'] or 'not set'}") for row in table("web/page.md")]
     return markdown(("what", "result", "compared with"), body)
 
 
@@ -590,9 +588,7 @@ def quotes() -> str:
     share = found("one-machine/overhead.md", r"included: ([\d.]+)%")
     stock, coscheduling, _ = kube_scheduler()
     speeds = table("pytorch/speed.md")
-    alone, two = (
-        spread(float(row[head]) for row in speeds) for head in ("ratio (goal: 0.95)", "ratio (goal: 0.9)")
-    )
+    alone, two = (spread(float(row[head]) for row in speeds) for head in ("ratio (goal: 0.95)", "ratio (goal: 0.9)"))
     return f"""\
 1. Coach trained LeNet to a loss of 0.13 in {coach} (three runs: {repeats()} s); the best fixed choice took {best}, the worst {worst}.
 2. Three models, with and without slow links, took {ratios("against best")} times as long as with the best fixed choice, found by trying all,
@@ -624,9 +620,7 @@ def readme() -> str:
     rivals = {row["budget"]: row for row in table("experiments/rival-budgets/comparison.md")}
     after, coach_row = rivals["paid after the fact (MLflow), speeds known"], rivals["Coach"]
     on_spot = {row["policy"]: row["52 h"].split()[0] for row in table("spot.md")}
-    physical = [
-        row for row in table("experiments/shockwave-physical/comparison.md") if row["role"] == "judged"
-    ]
+    physical = [row for row in table("experiments/shockwave-physical/comparison.md") if row["role"] == "judged"]
     return f"""\
 | what | Coach | compared with | command |
 | --- | --- | --- | --- |
@@ -652,9 +646,7 @@ def page(text: str) -> str:
 
 def main(*options: str) -> int:
     """Write the pages, or check them."""
-    drifted = [
-        path for path in PAGES if page(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")
-    ]
+    drifted = [path for path in PAGES if page(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")]
     for path in drifted:
         if "--check" in options:
             print(f"{path.name} differs from results/: run python -m benchmarks.evidence", file=sys.stderr)

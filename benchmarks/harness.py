@@ -96,9 +96,7 @@ async def _run(  # noqa: PLR0917 - `run` has the same
         for job, due in zip(jobs, after, strict=True):
             await asyncio.sleep(due - (time.monotonic() - begin))
             handler.submit(job, (home / "checkpoints" / job.name).as_uri())
-        await handler.wait(
-            lambda: len(handler.jobs) == len(jobs) and all(job.ended for job in handler.jobs.values())
-        )
+        await handler.wait(lambda: len(handler.jobs) == len(jobs) and all(job.ended for job in handler.jobs.values()))
     journal.close()
     return [handler.jobs[job.name] for job in jobs]
 
@@ -148,9 +146,7 @@ class Rows:
 
 def piecewise(description: str | None, repeats: int = 3) -> argparse.ArgumentParser:
     """A parser with the options of a benchmark that is done run by run (`measure`)."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=repeats)
     words = "RUNS runs (one); exit code 3 when none is left"
     parser.add_argument("--next", type=int, nargs="?", const=1, metavar="RUNS", help=words)
@@ -217,9 +213,7 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def write_table(
-    path: Path, title: str, command: str, rows: Sequence[Mapping[str, Any]], note: str = ""
-) -> None:
+def write_table(path: Path, title: str, command: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> None:
     """Rows as a Markdown table, with the command that made it and the machine it ran on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     header = list(rows[0])

@@ -84,10 +84,7 @@ WORKLOADS = {
         "3x2",
         ("fifo", "fitgpp", "lrtp", "rand"),
         (
-            *(
-                (0.0, 14, fixed(resources=asks("850m"), gracePeriod=grace))
-                for grace in (20, 5, 10, 15, 8, 25)
-            ),
+            *((0.0, 14, fixed(resources=asks("850m"), gracePeriod=grace)) for grace in (20, 5, 10, 15, 8, 25)),
             *((due, 3, fixed(resources=asks("850m"), **TRIAL)) for due in (6.0, 10.0, 14.0)),
         ),
     ),
@@ -231,15 +228,11 @@ def apart(runs: dict[str, Run]) -> dict[str, Run]:
 
 def simulated(name: str, allocator: str) -> Seen:
     """The workload in virtual time, with what the other policies' runs say of its jobs."""
-    others = [
-        apart(runs_of(records_of(name, other))) for other in WORKLOADS[name].policies if other != allocator
-    ]
+    others = [apart(runs_of(records_of(name, other))) for other in WORKLOADS[name].policies if other != allocator]
     records = records_of(name, allocator)
     started = next(one for one in records if isinstance(one, ev.HandlerStarted))
     journal: list[Any] = []
-    driver = Driver(
-        started.nodes, policy(allocator), machine_cores=CORES, begin=started.at, journal=journal.append
-    )
+    driver = Driver(started.nodes, policy(allocator), machine_cores=CORES, begin=started.at, journal=journal.append)
     for one in records:
         if isinstance(one, ev.JobSubmitted):
             driver.submit_at(one.at, one.job, one.spec, learn([runs[one.job] for runs in others]))
@@ -276,9 +269,7 @@ def write(rows: harness.Rows) -> None:
                 }
             )
             if live.overhead:
-                whole, save, pods, load = (
-                    statistics.median(column) for column in zip(*live.overhead, strict=True)
-                )
+                whole, save, pods, load = (statistics.median(column) for column in zip(*live.overhead, strict=True))
                 notes.append(
                     f"{one}: a move takes {whole:.2f} s without training (median of {len(live.overhead)}, at most "
                     f"{max(row[0] for row in live.overhead):.2f} s): {save:.3f} s to write the checkpoint, "

@@ -82,9 +82,7 @@ def read() -> dict[str, int]:
 def main(commit: str = "") -> None:
     """Write the table."""
     if not commit:
-        commit = (
-            found[1] if TABLE.exists() and (found := re.search(r"`(\w+)` of", TABLE.read_text())) else BEFORE
-        )
+        commit = found[1] if TABLE.exists() and (found := re.search(r"`(\w+)` of", TABLE.read_text())) else BEFORE
     day = _git("show", "-s", "--format=%cs", commit).decode().strip()
     before, now = sizes(of(commit)), sizes(of_now())
     lines = []

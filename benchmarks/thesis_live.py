@@ -80,9 +80,7 @@ def job(name: str, cores: str, model: str, data: Mapping[str, Any]) -> TrainingJ
             "budget": {"unlimited": True},
             "maxEpochs": EPOCHS,
             "policy": {"name": "static", "workers": 1, "servers": 1},
-            "resources": {
-                role: {"cpu": cores, "memory": "512Mi"} for role in ("scheduler", "server", "worker")
-            },
+            "resources": {role: {"cpu": cores, "memory": "512Mi"} for role in ("scheduler", "server", "worker")},
             "batchSize": 128,
             "optimizer": {"name": "sgd", "learningRate": 0.05},
             "seed": 1,
@@ -112,10 +110,7 @@ async def run(
                 placed = await look(made, handler)
                 half += LOOK[place] * sum(some > 0 and none > 0 for some, none in placed.values())
                 now = (
-                    {
-                        name: (each.state, len(each.epochs), len(each.pods))
-                        for name, each in handler.jobs.items()
-                    },
+                    {name: (each.state, len(each.epochs), len(each.pods)) for name, each in handler.jobs.items()},
                     placed,
                 )
                 idle = not any(each.running for each in handler.jobs.values())
@@ -136,18 +131,14 @@ async def run(
         "deadlock": int(deadlocked),
         "half_placed_seconds": round(half, 2),
         "wait_seconds": "" if deadlocked else round(statistics.mean(waits), 2),
-        "epoch_seconds": ""
-        if deadlocked
-        else round(statistics.mean(one.train_seconds for one in reports), 3),
+        "epoch_seconds": "" if deadlocked else round(statistics.mean(one.train_seconds for one in reports), 3),
         "last_seconds": "" if deadlocked else round(max(map(harness.completion, ended)), 2),
     }
 
 
 async def pods_here(platform: Platform, handler: Handler) -> Placed:
     """What the platform knows; as gangs all pods have their nodes from the beginning."""
-    none = (
-        Counter(pod.job for pod in platform.waiting) if isinstance(platform, PodByPodPlatform) else Counter()
-    )
+    none = Counter(pod.job for pod in platform.waiting) if isinstance(platform, PodByPodPlatform) else Counter()
     return {name: (len(each.pods) - none[name], none[name]) for name, each in handler.jobs.items()}
 
 
@@ -177,9 +168,7 @@ def run_here(case: str, placement: str, repeat: int) -> dict[str, Any]:
 def run_there(case: str, placement: str, repeat: int) -> dict[str, Any]:
     """In pods, with the handler outside the cluster."""
     digits = {"uri": "/var/lib/coach/data/mnist-digits", "format": "digits-json", "size": 1440}
-    jobs = [
-        job(f"{name}{repeat}", CASES[case], "/opt/coach/functions/models/lenet.py", digits) for name in JOBS
-    ]
+    jobs = [job(f"{name}{repeat}", CASES[case], "/opt/coach/functions/models/lenet.py", digits) for name in JOBS]
     os.environ["COACH_SCHEDULER_NAME"] = PROFILES[PLACEMENTS[placement]] or "coach"
 
     async def measured() -> dict[str, Any]:
@@ -237,9 +226,7 @@ def write(rows: harness.Rows, place: str) -> None:
                     "placement": placement,
                     "runs": len(of),
                     "stand still": stuck,
-                    "with a half-placed job": sum(
-                        float(row["half_placed_seconds"]) > 2 * LOOK[place] for row in of
-                    ),
+                    "with a half-placed job": sum(float(row["half_placed_seconds"]) > 2 * LOOK[place] for row in of),
                     "half-placed, s of a job": _mean(of, "half_placed_seconds"),
                     "s until training": _mean(of, "wait_seconds"),
                     "s an epoch": _mean(of, "epoch_seconds"),
@@ -283,10 +270,7 @@ def main() -> int:
     options = parser.parse_args()
     rows = harness.Rows(FOLDER / f"live-{options.place}.csv", KEYS)
     wanted = [
-        (case, placement, repeat)
-        for repeat in range(options.repeats)
-        for case in CASES
-        for placement in PLACEMENTS
+        (case, placement, repeat) for repeat in range(options.repeats) for case in CASES for placement in PLACEMENTS
     ]
     one = {"local": run_here, "kubernetes": run_there}[options.place]
     measure = partial(harness.measure, rows, wanted, one, partial(write, rows, options.place), options)

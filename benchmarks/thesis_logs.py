@@ -97,9 +97,7 @@ def visible(one: list[float], other: list[float], power: float = 0.8) -> float:
 
     def lacking(difference: float) -> float:
         shift = difference / error
-        return (
-            float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift)) - power
-        )
+        return float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift)) - power
 
     return float(optimize.brentq(lacking, 0.0, 6 * error))
 

@@ -91,10 +91,7 @@ def _entry(name: str, kind: type[Any]) -> PolicyEntry:
 POLICIES: dict[str, PolicyEntry] = {
     "coach": PolicyEntry(f"coach or coach:<{'|'.join(Objective)}>", _coach),
     "static": PolicyEntry("static:<workers>x<servers>, such as static:2x1, or static:<workers>", _static),
-} | {
-    kind.registered: _entry(kind.registered, kind)
-    for kind in (FifoPolicy, SrtfPolicy, DrfPolicy, OptimusPolicy)
-}
+} | {kind.registered: _entry(kind.registered, kind) for kind in (FifoPolicy, SrtfPolicy, DrfPolicy, OptimusPolicy)}
 
 
 def policy(spec: str, rng: np.random.Generator | None = None) -> Policy:

@@ -101,9 +101,7 @@ class Layer:
             part.replace(target)
             digest.write_text(digest_text)
             shutil.rmtree(UNPACKED, ignore_errors=True)
-            print(
-                f"layer {self.name}: {target.stat().st_size / 1e6:.0f} MB, {time.monotonic() - began:.1f} s"
-            )
+            print(f"layer {self.name}: {target.stat().st_size / 1e6:.0f} MB, {time.monotonic() - began:.1f} s")
         return target, digest.read_text()
 
 
@@ -128,9 +126,7 @@ class _Hashing(io.RawIOBase):
 def _write_tar(path: Path, entries: Mapping[str, Content]) -> str:
     """A tar that depends on nothing but the entries: no owners, no times. Python files come compiled."""
     sources = {
-        name: content
-        for name, content in entries.items()
-        if name.endswith(".py") and isinstance(content, Path | bytes)
+        name: content for name, content in entries.items() if name.endswith(".py") and isinstance(content, Path | bytes)
     }
     # Bytecode depends a little on what its process did before: each chunk gets a new one.
     with multiprocessing.get_context("spawn").Pool(maxtasksperchild=1) as pool:
@@ -196,9 +192,7 @@ def download(names: list[str]) -> list[Path]:
     absent = [name for name in names if not any(folder.glob(f"{name}_*.deb"))]
     if absent:
         if not shutil.which("apt-get"):
-            raise Unbuildable(
-                "without docker the base layer needs Debian's apt-get and dpkg-deb: install docker"
-            )
+            raise Unbuildable("without docker the base layer needs Debian's apt-get and dpkg-deb: install docker")
         print(f"downloading {len(absent)} Debian packages")
         command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *absent]
         if subprocess.run(command, cwd=folder, check=False, capture_output=True).returncode:
@@ -258,15 +252,11 @@ def packages(name: str, requirements: Path, environment: Path, target: str) -> L
         for link in ("python", "python3"):
             yield f"{target}/bin/{link}", Link("/usr/bin/python3.11")
         site = environment / SITE
-        installed = {
-            _normal(found.name): found for found in importlib.metadata.distributions(path=[str(site)])
-        }
+        installed = {_normal(found.name): found for found in importlib.metadata.distributions(path=[str(site)])}
         for package in names:
             distribution = installed.get(_normal(package))
             if distribution is None:
-                raise Unbuildable(
-                    f"{environment.name} lacks {package} of {requirements.name}: run make setup"
-                )
+                raise Unbuildable(f"{environment.name} lacks {package} of {requirements.name}: run make setup")
             for file in distribution.files or []:
                 path = site / file
                 if ".." not in file.parts and path.suffix != ".pyc" and path.is_file():
@@ -357,9 +347,7 @@ def nuclio_functions() -> None:
     """The functions in Nuclio's processor, which is no package: three variables say where it and its parts are."""
     given = {name: os.environ.get(f"COACH_NUCLIO_{name}") for name in ("PROCESSOR", "WRAPPER", "PYTHONPATH")}
     if absent := [f"COACH_NUCLIO_{name}" for name, value in given.items() if not value]:
-        raise Unbuildable(
-            f"without docker nuclio-functions needs {', '.join(absent)}: see docs/reference/functions.md"
-        )
+        raise Unbuildable(f"without docker nuclio-functions needs {', '.join(absent)}: see docs/reference/functions.md")
     processor, wrapper, packages_ = (Path(value) for value in given.values() if value)
     layers = [
         base(),
@@ -401,9 +389,7 @@ def scheduler() -> None:
         [hashlib.sha256(program.read_bytes()).hexdigest()],
         lambda: [("coach-scheduler", program)],
     )
-    _archive(
-        "coach-scheduler", SCHEDULER_VERSION, [layer], {"User": USER, "Entrypoint": ["/coach-scheduler"]}
-    )
+    _archive("coach-scheduler", SCHEDULER_VERSION, [layer], {"User": USER, "Entrypoint": ["/coach-scheduler"]})
 
 
 def _archive(name: str, version: str, layers: list[Layer], config: dict[str, Any]) -> None:
@@ -502,12 +488,8 @@ def _docker(name: str, version: str, dockerfile: str) -> None:
 
 def main() -> int:
     """Build the images that the arguments name, or those that Coach is installed from."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--with", dest="way", choices=["docker", "debian"], help="default: docker where it runs"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--with", dest="way", choices=["docker", "debian"], help="default: docker where it runs")
     parser.add_argument("images", nargs="*", metavar="IMAGE", help=" ".join(IMAGES))
     args = parser.parse_args()
     if unknown := set(args.images) - set(IMAGES):

@@ -27,10 +27,7 @@ PLACES = {
     "research/pyproject.toml": '^version = "|coach-trainer==',
     "deploy/chart/Chart.yaml": "^version: |^appVersion: ",
     "scripts/images.py": '^VERSION = "',
-    **{
-        f"deploy/{name}.Dockerfile": "-t coach-[a-z-]+:"
-        for name in ("pod", "pod-pytorch", "handler", "functions")
-    },
+    **{f"deploy/{name}.Dockerfile": "-t coach-[a-z-]+:" for name in ("pod", "pod-pytorch", "handler", "functions")},
 }
 #: Modules that write files of the tree.
 GENERATORS = (
@@ -50,9 +47,7 @@ def run(*command: str, **environment: str) -> str:
         command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode:
-        sys.exit(
-            f"{done.stdout}release: {' '.join(command)} ended with {done.returncode}; undo with git restore ."
-        )
+        sys.exit(f"{done.stdout}release: {' '.join(command)} ended with {done.returncode}; undo with git restore .")
     return done.stdout
 
 
@@ -92,17 +87,13 @@ def digest(archive: Path) -> str:
 
 def main() -> None:
     """Release."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version")
     parser.add_argument("--without", choices=PARTS, nargs="*", default=())
     asked = parser.parse_args()
     version, left_out = asked.version, set(asked.without)
     now = re.search(r'__version__ = "(.*)"', (ROOT / "coach/__init__.py").read_text())
-    changes = re.search(
-        r"^## Unreleased\n(.*?)^## ", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL | re.MULTILINE
-    )
+    changes = re.search(r"^## Unreleased\n(.*?)^## ", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL | re.MULTILINE)
     if why := refused(version, now[1] if now else "0.0.0", changes[1] if changes else ""):
         sys.exit(f"release: {why}; nothing was changed")
     number(version)
@@ -120,18 +111,13 @@ def main() -> None:
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in made]
     if "images" not in left_out:
         run("make", "images")
-        lines += [
-            f"{digest(file)}  {file.stem}:{version}"
-            for file in sorted((ROOT / ".cache/images").glob("*.tar"))
-        ]
+        lines += [f"{digest(file)}  {file.stem}:{version}" for file in sorted((ROOT / ".cache/images").glob("*.tar"))]
     (ROOT / "dist" / f"{version}.txt").write_text("\n".join(lines) + "\n")
     run("git", "add", "--all")
     run("git", "commit", "--quiet", "--message", f"Release {version}")
     run("git", "tag", f"v{version}")
     print("\n".join(lines))
-    print(
-        f"dist/{version}.txt has these digests. To publish: git push origin HEAD v{version}, and what is in dist"
-    )
+    print(f"dist/{version}.txt has these digests. To publish: git push origin HEAD v{version}, and what is in dist")
 
 
 if __name__ == "__main__":

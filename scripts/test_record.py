@@ -54,9 +54,7 @@ def parts() -> dict[str, list[str]]:
     ]
     folders = sorted(path for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py")))
     folders = [path for path in folders if path.name not in ("kubernetes", "web")]
-    found = {
-        "tests": [*pytest, *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_*.py"))]
-    }
+    found = {"tests": [*pytest, *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_*.py"))]}
     found |= {f"tests/{path.name}": [*pytest, f"tests/{path.name}"] for path in folders}
     for target in (
         "test-root",
@@ -125,9 +123,7 @@ def commit() -> str:
     ).stdout
     if changed:
         sys.exit(f"commit first, so that the table can say what was tested:\n{changed}")
-    head = subprocess.run(
-        [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-    )
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     return head.stdout.strip()
 
 

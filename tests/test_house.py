@@ -41,9 +41,5 @@ def test_no_folder_has_more_files_than_fit_on_a_screen() -> None:
 def test_the_table_of_sizes_is_at_most_a_tenth_off() -> None:
     table, now = size.read(), size.sizes(size.of_now())
     assert table.keys() >= now.keys(), "run: python -m benchmarks.size"
-    off = {
-        name: (table[name], now[name])
-        for name in now
-        if abs(table[name] - now[name]) > max(100, now[name] // 10)
-    }
+    off = {name: (table[name], now[name]) for name in now if abs(table[name] - now[name]) > max(100, now[name] // 10)}
     assert not off, "(in the table, now); run: python -m benchmarks.size"

@@ -74,9 +74,7 @@ def test_a_stopped_run_goes_on_where_it_was_and_a_failure_stays_one(
     assert record.main("all") == record.main("all") == 1
     assert (tmp_path / "ran").read_text().split() == ["one", "two", "three"]
     rows = [
-        line.split("|")[1:7]
-        for line in (tmp_path / "results/all-tests.md").read_text().splitlines()
-        if "|" in line
+        line.split("|")[1:7] for line in (tmp_path / "results/all-tests.md").read_text().splitlines() if "|" in line
     ]
     assert [[cell.strip() for i, cell in enumerate(row) if i != 1] for row in rows[2:]] == [
         ["one", "3", "0", "0", "0"],

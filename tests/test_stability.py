@@ -100,9 +100,7 @@ def of_http(document: Any) -> Iterator[str]:
         words = "|".join(map(str, schema.get("enum", ())))
         yield f"HTTP: {name}{f': {words}' if words else ''}"
         required = schema.get("required", ())
-        yield from (
-            f"HTTP: {name}.{key}{' required' * (key in required)}" for key in schema.get("properties", {})
-        )
+        yield from (f"HTTP: {name}.{key}{' required' * (key in required)}" for key in schema.get("properties", {}))
 
 
 def test_no_public_name_goes_or_changes_unseen() -> None:

@@ -94,9 +94,7 @@ class Job:
         return self.budget
 
 
-def random_job(
-    i: int, rng: np.random.Generator, most: int, *, budget: bool = False, noise: float = 0.0
-) -> Job:
+def random_job(i: int, rng: np.random.Generator, most: int, *, budget: bool = False, noise: float = 0.0) -> Job:
     """A job with random coefficients; with `budget`, an epoch budget and a deadline that may bind.
 
     `noise`: each speed is off by up to this part, as a fit that remembers measured points is.
@@ -162,9 +160,7 @@ def _anew(jobs: Sequence[Job]) -> None:
         job.memory = {}
 
 
-def _decided(
-    chosen: Policy, jobs: Sequence[Job], nodes: tuple[Node, ...]
-) -> tuple[AllocationDecision, float]:
+def _decided(chosen: Policy, jobs: Sequence[Job], nodes: tuple[Node, ...]) -> tuple[AllocationDecision, float]:
     start = time.process_time()
     with collector.paused():
         decision = chosen.allocate(jobs, ClusterView(nodes))
@@ -198,9 +194,7 @@ def measure_gap(instances: int) -> Iterator[Row]:
             if any(climb.level(job, best_alone(job, climb) or job.minimum)[0] < 1 for job in jobs):
                 continue
             nodes = rng.choice([2.0, 4.0, 8.0], size=int(rng.integers(2, 4)))
-            cluster = ClusterView(
-                tuple(Node(f"n{i}", Resources(cpu + 0.5, 99.0)) for i, cpu in enumerate(nodes))
-            )
+            cluster = ClusterView(tuple(Node(f"n{i}", Resources(cpu + 0.5, 99.0)) for i, cpu in enumerate(nodes)))
             best = best_together(jobs, cluster, climb)
             with collector.paused():
                 decision = chosen.allocate(jobs, cluster).allocations
@@ -270,9 +264,7 @@ def measure_sharing(mixes: int) -> Iterator[Row]:
                 jobs = [random_job(i, rng, 8) for i in range(count)]
                 taken[name] = run_to_the_end(jobs, cluster, policy(name))
             taken["best static"] = tuple(min(taken[name][i] for name in statics) for i in range(2))
-            taken["median static"] = tuple(
-                statistics.median(taken[name][i] for name in statics) for i in range(2)
-            )
+            taken["median static"] = tuple(statistics.median(taken[name][i] for name in statics) for i in range(2))
             for name in ("coach:mean-completion", "best static", "median static"):
                 for i, measure in enumerate(("mean completion time", "makespan")):
                     ratios.setdefault((name, measure), []).append(taken[name][i] / taken["coach"][i])

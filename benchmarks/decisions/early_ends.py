@@ -134,9 +134,7 @@ def trained(job: Job, number: int, value: float) -> None:
     report = EpochReport(100, 100, value, accuracy, "", 1.0, 0.0)
     at = Allocation(1, 1)
     job.epochs_changed()
-    job.epochs.append(
-        Epoch(number, EpochKind.FULL, at, 1, f"x.{number}", number, number + 1, number, "g", report)
-    )
+    job.epochs.append(Epoch(number, EpochKind.FULL, at, 1, f"x.{number}", number, number + 1, number, "g", report))
     points = [CurvePoint(epoch.epochs_trained, job.value(epoch)) for epoch in job.epochs]
     job.curve = FittedCurve(fit_convergence(points, job.spec.curve).to_dict(), job.epochs_trained)
     job.full_epoch_curves = (*job.full_epoch_curves, job.curve)[-KEPT_CURVES:]
@@ -198,9 +196,7 @@ def page(found: Sequence[Ends]) -> str:
     names = ["before", *("unlimited" if budget is None else f"for {budget} epochs" for budget in BUDGETS)]
     groups = {
         f"TaskSet, fitted on ({', '.join(FITTED)})": [one for one in found if one.case.family in FITTED],
-        "TaskSet, not fitted on": [
-            one for one in found if one.case.family in RANGES and one.case.family not in FITTED
-        ],
+        "TaskSet, not fitted on": [one for one in found if one.case.family in RANGES and one.case.family not in FITTED],
         **{f"{task}": [one for one in found if one.case.family == task] for task in RANGES},
     }
     groups |= {

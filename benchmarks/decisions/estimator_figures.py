@@ -69,9 +69,7 @@ def _speed_forms(file: Path, models: dict[str, Speeds]) -> None:
                 label="probed",
             )
             intervals = model.intervals(places)
-            ax.fill_between(
-                x, [i.low for i in intervals], [i.high for i in intervals], color="C0", alpha=0.15
-            )
+            ax.fill_between(x, [i.low for i in intervals], [i.high for i in intervals], color="C0", alpha=0.15)
             ax.set_xlabel("workers (3 servers)" if row == 0 else "servers (3 workers)")
             ax.set_ylim(0, 1.6 * max(speeds[at] for at in known))
             ax.set_xlim(1, most if row == 0 else 21)
@@ -110,9 +108,7 @@ def last_epoch(file: Path, families: dict[str, list[CurveTask]]) -> None:
     tasks = {name: _median_miss(of) for name, of in families.items()}
     rows = math.ceil(len(tasks) / 3)
     figure, axes = plt.subplots(rows, 3, figsize=(12, 3.2 * rows), layout="constrained", squeeze=False)
-    for ax, (name, task) in zip(
-        axes.T.flat, sorted(tasks.items(), key=lambda item: item[0][::-1]), strict=True
-    ):
+    for ax, (name, task) in zip(axes.T.flat, sorted(tasks.items(), key=lambda item: item[0][::-1]), strict=True):
         seen, low, expected, high = [], [], [], []
         for count in range(1, len(task.x)):
             answer = fit_convergence(_points(task, count), "loss").epochs_to(

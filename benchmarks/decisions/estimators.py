@@ -77,11 +77,7 @@ def methods_table() -> Iterator[Table]:
     header = ("subject", "measure", "thesis", "optimus", "coach", "target")
     rows = [row for path in (SPEEDS, RUNS, CURVES) for row in estimator_table(read_measurements(path))]
     for section in ("speed", "last epoch"):
-        cells = [
-            (r.subject, r.measure, r.thesis, r.optimus, r.coach, r.target)
-            for r in rows
-            if r.section == section
-        ]
+        cells = [(r.subject, r.measure, r.thesis, r.optimus, r.coach, r.target) for r in rows if r.section == section]
         yield section, header, cells
 
 
@@ -145,15 +141,11 @@ def unit_table(speeds: dict[str, Speeds]) -> Table:
 
 def settings_tables(speeds: dict[str, Speeds], tasks: dict[str, list[CurveTask]]) -> Iterator[Table]:
     """Errors with each constant changed, and what choosing by the other models would have brought."""
-    speed_constants = {
-        n: (kriging, n) for n in ("DEVIATION", "REACH_WORKERS", "REACH_SERVERS", "NOISE", "BELIEF")
-    }
+    speed_constants = {n: (kriging, n) for n in ("DEVIATION", "REACH_WORKERS", "REACH_SERVERS", "NOISE", "BELIEF")}
     subjects = list(speeds)
 
     def speed_errors() -> list[list[float]]:
-        return [
-            np.mean([_chosen(speeds[m], n, 6)[:2] for n in NOISES[:2]], axis=0).tolist() for m in subjects
-        ]
+        return [np.mean([_chosen(speeds[m], n, 6)[:2] for n in NOISES[:2]], axis=0).tolist() for m in subjects]
 
     yield _settings("settings, speed", ("speed error", "speed lost"), subjects, speed_constants, speed_errors)
 
@@ -164,17 +156,13 @@ def settings_tables(speeds: dict[str, Speeds], tasks: dict[str, list[CurveTask]]
     def curve_errors() -> list[list[float]]:
         return [
             [
-                float(
-                    np.median([estimator_evaluation.judge_curve(t, share, "coach").error for t in tasks[g]])
-                )
+                float(np.median([estimator_evaluation.judge_curve(t, share, "coach").error for t in tasks[g]]))
                 for share in (0.5, 0.7)
             ]
             for g in groups
         ]
 
-    yield _settings(
-        "settings, last epoch", ("error at 50%", "error at 70%"), groups, curve_constants, curve_errors
-    )
+    yield _settings("settings, last epoch", ("error at 50%", "error at 70%"), groups, curve_constants, curve_errors)
 
 
 def _settings(
@@ -210,9 +198,7 @@ def _settings(
 def unreachable_table() -> Table:
     """How soon targets that are never reached are called so."""
     with CURVES.open(newline="") as file:
-        curves = [
-            (row["metric"], [float(v) for v in row["values"].split(";")]) for row in csv.DictReader(file)
-        ]
+        curves = [(row["metric"], [float(v) for v in row["values"].split(";")]) for row in csv.DictReader(file)]
     cases = []
     for metric, values in curves:
         accuracy = "accuracy" in metric
@@ -230,9 +216,7 @@ def unreachable_table() -> Table:
             for values, target, metric in cases
         ]
         none = float(np.mean([model.epochs_to(target, 3, float(count)) is None for model, target in fits]))
-        rows.append(
-            (count, len(fits), none, float(np.mean([model.chance(target) for model, target in fits])))
-        )
+        rows.append((count, len(fits), none, float(np.mean([model.chance(target) for model, target in fits]))))
     return "no solution", ("epochs seen", "targets", "no solution", "mean chance seen"), rows
 
 
@@ -259,20 +243,14 @@ def time_table(speeds: dict[str, Speeds]) -> Table:
     every = [SpeedPoint(*at, v) for at, v in speeds["resnet-50"].items()]
     random = np.random.default_rng(1)
     points = {n: [every[i] for i in random.choice(len(every), n, replace=False)] for n in (5, 8, 25)}
-    curve = [
-        CurvePoint(float(x), 1 / (0.1 * x + 0.5) + 0.05 * float(random.standard_normal()))
-        for x in range(1, 201)
-    ]
+    curve = [CurvePoint(float(x), 1 / (0.1 * x + 0.5) + 0.05 * float(random.standard_normal())) for x in range(1, 201)]
     converged = {n: fit_convergence(curve[:n], "loss") for n in (10, 50, 200)}
     grid = [(w, s) for w in range(1, 13) for s in range(1, 13)]
     model = fit_speed(points[8])
     cases: dict[str, Callable[[], object]] = {
         **{f"fit_speed, {n} configurations": lambda p=p: fit_speed(p) for n, p in points.items()},
         **{f"fit_convergence, {n} epochs": lambda n=n: fit_convergence(curve[:n], "loss") for n in converged},
-        **{
-            f"epochs_to, {n} epochs": lambda m=m, n=n: m.epochs_to(0.3, 3, float(n))
-            for n, m in converged.items()
-        },
+        **{f"epochs_to, {n} epochs": lambda m=m, n=n: m.epochs_to(0.3, 3, float(n)) for n, m in converged.items()},
         "refit of a job: 8 configurations, 50 epochs, last epoch": lambda: (
             fit_speed(points[8]),
             fit_convergence(curve[:50], "loss").epochs_to(0.3, 3, 50.0),
@@ -333,9 +311,7 @@ def _shown(cell: object, percent: bool) -> str:
 
 def main() -> None:
     """Print and write everything."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figures", action="store_true", help="draw the figures only")
     if parser.parse_args().figures:
         from benchmarks.decisions.estimator_figures import draw

@@ -62,9 +62,7 @@ def main() -> None:
     fitgpp = {"FitGpp": every["FitGpp"]}
     alone = fitgpp | {name: every[name] for name in ALONE}
 
-    def best(
-        some: list[dict[str, Any]], policies: dict[str, str], jobs: int, seeds: range, keep: int
-    ) -> list[Any]:
+    def best(some: list[dict[str, Any]], policies: dict[str, str], jobs: int, seeds: range, keep: int) -> list[Any]:
         common = {**scenario.parameters, "policies": policies, "jobs": jobs}
         found = [(*error(scenario, {**common, **one}, seeds), one) for one in some]
         return sorted(found, key=lambda result: result[0])[:keep]

@@ -38,9 +38,7 @@ DAY = 24 * 3600.0
 NODE = Resources(32.0, 128.0)
 
 
-def month(
-    jobs: int, nodes: int, days: float, work: float, *, seed: int = 1, digest: bool = False
-) -> dict[str, Any]:
+def month(jobs: int, nodes: int, days: float, work: float, *, seed: int = 1, digest: bool = False) -> dict[str, Any]:
     """One simulated month of the cluster."""
     dice = np.random.default_rng([seed, 0])
     models = list(shipped().values())
@@ -68,9 +66,7 @@ def month(
     # Twice what 30 epochs cost with one worker and one server.
     price = 2 * 30 * PRICE_BOOKS["cloud-functions"].rate(Resources(12.1, 24.1))
     for number, (arrival, model, seconds) in enumerate(zip(arrivals, which, lengths, strict=True)):
-        document = job_file(
-            f"job-{number:05d}", 12, budget=price * seconds, worker=("8", "16Gi"), server=("4", "8Gi")
-        )
+        document = job_file(f"job-{number:05d}", 12, budget=price * seconds, worker=("8", "16Gi"), server=("4", "8Gi"))
         dynamics = assumed(TrainingJob.from_json(document), models[model], seconds, 27.0)
         driver.submit_at(arrival, f"job-{number:05d}", document, dynamics)
     driver.run()
@@ -108,9 +104,7 @@ def main() -> None:
     profile = cProfile.Profile()
     if options.profile:
         profile.enable()
-    row = month(
-        options.jobs, options.nodes, options.days, options.work, seed=options.seed, digest=options.digest
-    )
+    row = month(options.jobs, options.nodes, options.days, options.work, seed=options.seed, digest=options.digest)
     if options.profile:
         profile.disable()
         pstats.Stats(profile).sort_stats("tottime").print_stats(45)

@@ -47,12 +47,9 @@ def random_world(rng: np.random.Generator) -> tuple[list[Node], list[Pod], Gang]
     ]
     counts = {Role.SCHEDULER: 1, Role.SERVER: int(rng.integers(1, 3)), Role.WORKER: int(rng.integers(1, 4))}
     sizes = {
-        role: Resources(float(rng.integers(1, 4)) * (0.5 if role is Role.SCHEDULER else 1.0), 1.0)
-        for role in Role
+        role: Resources(float(rng.integers(1, 4)) * (0.5 if role is Role.SCHEDULER else 1.0), 1.0) for role in Role
     }
-    members = [
-        PodRequest(PodId("ours", role, i), sizes[role]) for role, n in counts.items() for i in range(n)
-    ]
+    members = [PodRequest(PodId("ours", role, i), sizes[role]) for role, n in counts.items() for i in range(n)]
     return nodes, bound, Gang("ours", tuple(members), counts)
 
 
@@ -123,9 +120,7 @@ def measure_quality(instances: int) -> Iterator[Row]:
         partial = [bool(p) and not full for p, full in zip(found, whole[name], strict=True)]
         yield "quality", name, "gangs placed", float(np.mean(whole[name]))
         yield "quality", name, "partial gangs", float(np.mean(partial))
-        common = [
-            (p, {pod.node for pod in w[1]}) for p, w, all_ in zip(found, worlds, by_all, strict=True) if all_
-        ]
+        common = [(p, {pod.node for pod in w[1]}) for p, w, all_ in zip(found, worlds, by_all, strict=True) if all_]
         yield "quality", name, "nodes", statistics.mean(len(set(p.values())) for p, _ in common)
         on_shared = (sum(node in shared for node in p.values()) for p, shared in common)
         yield "quality", name, "pods beside another job", statistics.mean(on_shared)
@@ -136,15 +131,12 @@ def measure_time(repeats: int) -> Iterator[Row]:
     for count, workers in itertools.product((1_000, 5_000, 7_500), (2, 80)):
         nodes = [Node(f"n{i:04d}", Resources(8.0, 64.0)) for i in range(count)]
         bound = [
-            Pod(PodId(f"job-{i % 97}", Role.WORKER, i), f"n{i:04d}", Resources(4.0, 1.0))
-            for i in range(0, count, 2)
+            Pod(PodId(f"job-{i % 97}", Role.WORKER, i), f"n{i:04d}", Resources(4.0, 1.0)) for i in range(0, count, 2)
         ]
         roles = {Role.SCHEDULER: 1, Role.SERVER: max(1, workers // 4 - 1), Role.WORKER: workers}
         for size, what in ((1.0, "plan"), (9.0, "verdict that it never fits")):
             members = [
-                PodRequest(PodId("ours", role, i), Resources(size, 1.0))
-                for role, n in roles.items()
-                for i in range(n)
+                PodRequest(PodId("ours", role, i), Resources(size, 1.0)) for role, n in roles.items() for i in range(n)
             ]
             seconds = []
             for _ in range(repeats):

@@ -276,9 +276,7 @@ def main() -> None:
             f"{row['benchmark']:8} {row['what']:8} {row['jobs']:>8} jobs {row['events']:>9} events",
             f"{row['seconds']:7.1f} s, {row['cpu_seconds']:7.1f} s of CPU",
             f"{rate:9.0f} events/s {row['rss_mib']:6.0f} MiB",
-            f"{row['cores_held']:.0%} of the cores held, {row['most_held']:.0%} at most"
-            if "epochs" in row
-            else "",
+            f"{row['cores_held']:.0%} of the cores held, {row['most_held']:.0%} at most" if "epochs" in row else "",
             flush=True,
         )
 

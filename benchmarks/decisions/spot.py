@@ -68,9 +68,7 @@ def starts(traces: Sequence[Trace], every: float) -> list[tuple[Trace, int]]:
     return [
         (trace, start)
         for trace in traces
-        for start in range(
-            0, len(trace.machines) - math.ceil(DEADLINES[-1] / trace.step), round(every / trace.step)
-        )
+        for start in range(0, len(trace.machines) - math.ceil(DEADLINES[-1] / trace.step), round(every / trace.step))
     ]
 
 
@@ -103,9 +101,7 @@ def table(traces: Sequence[Trace], every: float) -> str:
     ]
     lines.append(f"| bound for 1 worker that knows the trace | {' | '.join(free)} |")
     for number, name in enumerate(("greedy", "Uniform Progress", "bound")):
-        lines.append(
-            f"| published: {name} | {' | '.join(f'{PUBLISHED[each][number]:.3f}' for each in DEADLINES)} |"
-        )
+        lines.append(f"| published: {name} | {' | '.join(f'{PUBLISHED[each][number]:.3f}' for each in DEADLINES)} |")
     return "\n".join(lines)
 
 
@@ -121,9 +117,7 @@ def together(traces: Sequence[Trace]) -> str:
 
 def main() -> None:
     """Print the table, or write it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the traces of one machine")
     parser.add_argument("--several", type=Path, help="the folder of the traces of 16 machines")
     parser.add_argument("--every", type=float, default=EVERY_HOURS, help="hours between two starts")
@@ -131,9 +125,7 @@ def main() -> None:
     given = parser.parse_args()
     traces = [Trace.read(path) for path in sorted(given.folder.glob("*.json"))]
     if not traces:
-        parser.error(
-            f"{given.folder}: no traces (*.json); clone skypilot-org/spot-traces, and name its folder"
-        )
+        parser.error(f"{given.folder}: no traces (*.json); clone skypilot-org/spot-traces, and name its folder")
     text = f"# Spot machines under a deadline\n\n{table(traces, given.every)}\n"
     if given.several is not None:
         several = [Trace.read(path) for path in sorted(given.several.glob("*.json"))]

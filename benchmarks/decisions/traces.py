@@ -51,9 +51,7 @@ def write_trace(path: Path, jobs: int, seed: int = 1) -> None:
         out.writerow(COLUMNS)
         for n in range(jobs):
             count, each = int(workers[n]), int(cores[n])
-            out.writerow(
-                (f"job-{n}", float(arrivals[n]), float(seconds[n]), kinds[n], each, 4 * each, count, count)
-            )
+            out.writerow((f"job-{n}", float(arrivals[n]), float(seconds[n]), kinds[n], each, 4 * each, count, count))
 
 
 def run(path: Path, policy: str, jobs: int) -> dict[str, Any]:

@@ -84,10 +84,7 @@ def drawn() -> dict[str, list[list[float]]]:
     return {
         kind: [
             (
-                make()
-                * np.exp(
-                    math.exp(dice.uniform(math.log(0.005), math.log(0.05))) * dice.standard_normal(EPOCHS)
-                )
+                make() * np.exp(math.exp(dice.uniform(math.log(0.005), math.log(0.05))) * dice.standard_normal(EPOCHS))
             ).tolist()
             for _ in range(CURVES_EACH)
         ]
@@ -146,9 +143,7 @@ def tables(found: dict[str, dict[str, Judged]]) -> Iterator[str]:
             one = of[family]
             inside_cell = f", {np.mean(one.inside):.0%} in" if name in ours else ""
             cells.append(f"{one.error[half]:.1%} ({one.epochs[half]:.1f}){inside_cell}")
-        chosen = min(
-            ours, key=lambda name: sum(of.error[half] for other, of in found[name].items() if other != family)
-        )
+        chosen = min(ours, key=lambda name: sum(of.error[half] for other, of in found[name].items() if other != family))
         left_out.append(found[chosen][family].error[half])
         count = next(iter(found.values()))[family].count
         yield f"| {family} | {count} | {' | '.join(cells)} | {chosen}: {left_out[-1]:.1%} |"

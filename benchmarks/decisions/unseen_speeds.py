@@ -35,9 +35,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "estimators"
 SPEEDS = ROOT / "tests" / "data" / "ps-speed" / "ps_speed.csv"
 MIN_CELLS = 10
-Predicted = tuple[
-    FloatArray, FloatArray, FloatArray
-]  #: ln speed in every cell: expected, and the 80 % interval
+Predicted = tuple[FloatArray, FloatArray, FloatArray]  #: ln speed in every cell: expected, and the 80 % interval
 
 
 def data() -> dict[str, list[speed_laws.Table]]:

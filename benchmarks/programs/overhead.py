@@ -78,9 +78,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 
 def main() -> None:
     """Run all, and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", type=int)
     parser.add_argument("--interruptions", type=int, default=3)
     parser.add_argument("--python", help="one that has transformers and Lightning")
@@ -109,9 +107,7 @@ def main() -> None:
         _write_overhead(rows)
     if options.interruptions:
         losses = [
-            {"cause": cause, **found}
-            for cause in CAUSES
-            for found in _lost(python, cause, options.interruptions)
+            {"cause": cause, **found} for cause in CAUSES for found in _lost(python, cause, options.interruptions)
         ]
         write_csv(RESULT / "interruptions.csv", losses)
         _write_losses(losses)
@@ -134,8 +130,7 @@ def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
                 port = free.getsockname()[1]
             group = f"WORLD_SIZE={program.workers} MASTER_ADDR=127.0.0.1 MASTER_PORT={port}"
             ranks = [
-                f"sleep {STAGGER * rank}; export RANK={rank} {group}; {command[-1]}"
-                for rank in range(program.workers)
+                f"sleep {STAGGER * rank}; export RANK={rank} {group}; {command[-1]}" for rank in range(program.workers)
             ]
             command = ["sh", "-c", " ".join(f"({one}) &" for one in ranks) + " wait"]
         done = subprocess.run(
@@ -230,9 +225,7 @@ def _interrupted(python: str, cause: str, folder: Path) -> dict[str, float]:
     else:
         first = next(epoch for epoch in job.epochs if epoch.started_at > at and epoch.starts)
         whole, group = first.ended_at - at, first.group
-    interval = statistics.median(
-        e.report.train_seconds for e in job.epochs if e.group == group and not e.starts
-    )
+    interval = statistics.median(e.report.train_seconds for e in job.epochs if e.group == group and not e.starts)
     return {"seconds": whole, "interval": interval, "lost": whole - interval}
 
 

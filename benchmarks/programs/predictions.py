@@ -35,9 +35,7 @@ TARGETS = {
 
 def main() -> None:
     """Run all, and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", default=list(TARGETS))
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()

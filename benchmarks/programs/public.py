@@ -38,9 +38,7 @@ PATIENCE = 1800
 #: Where a program is to keep its checkpoints, in its arguments.
 FOLDER = "$COACH_CHECKPOINTS"
 #: What a run gives.
-RESULTS_OF = (
-    *("came out", "message", "value", "reports", "epochs", "workers", "spent", "budget", "seconds"),
-)
+RESULTS_OF = (*("came out", "message", "value", "reports", "epochs", "workers", "spent", "budget", "seconds"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +70,9 @@ class Program:
         """The lines of it that end with `# changed`."""
         text = self.path.read_text(encoding="utf-8")
         body = next(
-            one
-            for one in ast.parse(text).body
-            if isinstance(one, ast.FunctionDef) and one.name == self.function
+            one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef) and one.name == self.function
         )
-        return sum(
-            line.endswith("# changed") for line in text.splitlines()[body.lineno - 1 : body.end_lineno]
-        )
+        return sum(line.endswith("# changed") for line in text.splitlines()[body.lineno - 1 : body.end_lineno])
 
     def words(self, python: str) -> list[str]:
         """What `coach run` gets."""
@@ -142,9 +136,7 @@ PROGRAMS = (
         **{**CHANGES, "needs": "transformers"},
     ),
     Program("accelerate nlp_example", LIBRARIES, "f1=0.95", workers="2", needs="accelerate"),
-    Program(
-        "accelerate cv_example", LIBRARIES, "percent>=80", metric=r"epoch \d+: ([0-9.]+)", needs="accelerate"
-    ),
+    Program("accelerate cv_example", LIBRARIES, "percent>=80", metric=r"epoch \d+: ([0-9.]+)", needs="accelerate"),
     Program(
         *("Lightning autoencoder", LIBRARIES, "val_loss=0.65"),
         **{"metric": "tensorboard:lightning_logs", "needs": "lightning", **CHANGES},
@@ -163,13 +155,9 @@ PROGRAMS = (
 
 def main() -> None:
     """Run them, and write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="programs by the last word of their names")
-    parser.add_argument(
-        "--python", help="with the other libraries; those that it lacks are said to be missing"
-    )
+    parser.add_argument("--python", help="with the other libraries; those that it lacks are said to be missing")
     options = parser.parse_args()
     out = RESULT / "public.csv"
     rows = {row["program"]: row for row in _read(out)}
@@ -269,9 +257,7 @@ def write(rows: list[dict[str, Any]]) -> None:
             "came out": row["came out"],
             "reports": row.get("reports") or "",
             "workers": row.get("workers") or "",
-            "spent of the budget": f"{float(row['spent']) / float(row['budget']):.0%}"
-            if row.get("spent")
-            else "",
+            "spent of the budget": f"{float(row['spent']) / float(row['budget']):.0%}" if row.get("spent") else "",
             "s": row.get("seconds") or "",
         }
         for row in rows

@@ -21,9 +21,7 @@ def main():
     torch.set_num_threads(1)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    net = nn.Sequential(
-        nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)
-    )
+    net = nn.Sequential(nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     checkpoint = Path(os.environ.get("COACH_CHECKPOINTS", "."), "net.pt")
     done = 0

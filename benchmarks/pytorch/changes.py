@@ -161,9 +161,7 @@ def torchrun(folder: Path, sizes: tuple[int, int], rounds: int) -> list[float]:
     return taken
 
 
-def _first_step(
-    file: Path, torchrun: subprocess.Popen[bytes], but: list[str]
-) -> tuple[float, list[str]] | None:
+def _first_step(file: Path, torchrun: subprocess.Popen[bytes], but: list[str]) -> tuple[float, list[str]] | None:
     """Time and processes of the first step that other processes than `but` took; None where there was none."""
     until = time.monotonic() + RESTART_SECONDS
     while time.monotonic() < until and torchrun.poll() is None:

@@ -118,10 +118,7 @@ def main() -> None:
         raise SystemExit("this machine has no GPU (no /proc/driver/nvidia/gpus, no /dev/nvidia0)")
     rows = harness.Rows(FOLDER / "gpu.csv", KEYS)
     wanted = [
-        (network, *place, repeat)
-        for repeat in range(options.repeats)
-        for place in PLACES
-        for network in NETWORKS
+        (network, *place, repeat) for repeat in range(options.repeats) for place in PLACES for network in NETWORKS
     ]
     harness.measure(rows, wanted, run, partial(write, rows), options)
 

@@ -28,9 +28,7 @@ WAYS = (("plain", 1), ("coach", 1), ("ddp", 2), ("coach", 2))
 def job(net: str, workers: int) -> TrainingJob:
     """Two epochs with a fixed number of workers."""
     batch, steps = NETS[net]
-    data = (
-        {"format": "custom"} if net == "Transformer" else {"uri": f"file://{DIGITS}", "format": "digits-json"}
-    )
+    data = {"format": "custom"} if net == "Transformer" else {"uri": f"file://{DIGITS}", "format": "digits-json"}
     role = {"cpu": "500m", "memory": "2Gi"}
     return TrainingJob.from_json(
         {
@@ -112,9 +110,7 @@ def table(rows: harness.Rows) -> None:
     found = pytorch_runtime.torch()
     shown = []
     for net in NETS:
-        plain, single, ddp, double = (
-            rows.median("steps_per_second", net=net, way=w, workers=n) for w, n in WAYS
-        )
+        plain, single, ddp, double = (rows.median("steps_per_second", net=net, way=w, workers=n) for w, n in WAYS)
         shown.append(
             {
                 "net": net,

@@ -20,9 +20,7 @@ def main(first: int, second: int, file: str) -> None:
     """Train without end."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    net = nn.Sequential(
-        nn.Linear(784, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 10)
-    )
+    net = nn.Sequential(nn.Linear(784, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 10))
     net = DistributedDataParallel(net)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.0001)
     pids = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]

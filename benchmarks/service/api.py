@@ -38,9 +38,7 @@ STARTS = 5
 
 def main() -> None:
     """Measure, print and keep."""
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name, service(Path(name)) as (http, process):
         rows += measure(http, Path(name))
@@ -87,9 +85,7 @@ def service(folder: Path) -> Iterator[tuple[httpx.Client, int]]:
             url = process.stdout.readline().split()[1]
             headers = {"Authorization": f"Bearer {(folder / 'home' / 'token').read_text().strip()}"}
             limits = httpx.Limits(max_connections=AT_ONCE)
-            with httpx.Client(
-                base_url=url + API, headers=headers, limits=limits, timeout=300, trust_env=False
-            ) as http:
+            with httpx.Client(base_url=url + API, headers=headers, limits=limits, timeout=300, trust_env=False) as http:
                 yield http, process.pid
         finally:
             process.send_signal(signal.SIGTERM)

@@ -122,9 +122,7 @@ def write(rows: Sequence[dict[str, Any]], out: Path) -> None:
     """The table by victim and signal; runs in which the job ended before the fault are not counted."""
     hit = [row for row in rows if row["struck"] or row["lost"]]
     table = []
-    for victim in dict.fromkeys(
-        [*map(str, Victim), *(row["victim"] for row in hit)]
-    ):  # also those there were
+    for victim in dict.fromkeys([*map(str, Victim), *(row["victim"] for row in hit)]):  # also those there were
         of = [row for row in hit if row["victim"] == victim]
         if of:
             line: dict[str, Any] = {"victim": victim}

@@ -212,10 +212,7 @@ def _run(todo: Sequence[Run], rows: list[dict[str, Any]], out: Path) -> None:
         coach.install()
         stage = Stage(cluster, coach)
         for run in todo:
-            row = {
-                key: str(value)
-                for key, value in stage.run(run, _usual(rows, run.size, str(run.seed))).items()
-            }
+            row = {key: str(value) for key, value in stage.run(run, _usual(rows, run.size, str(run.seed))).items()}
             rows.append(row)
             write_csv(out, rows)
             print(

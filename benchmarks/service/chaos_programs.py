@@ -45,9 +45,7 @@ def main() -> None:
     raise SystemExit(bool(lost))
 
 
-async def _run(
-    options: argparse.Namespace, todo: Sequence[int], rows: list[dict[str, Any]], out: Path
-) -> None:
+async def _run(options: argparse.Namespace, todo: Sequence[int], rows: list[dict[str, Any]], out: Path) -> None:
     free = asyncio.Semaphore(options.at_once)
 
     async def one(number: int) -> None:

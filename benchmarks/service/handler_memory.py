@@ -249,9 +249,7 @@ def keep(journal: Journal, living: dict[str, Job], records: list[Any]) -> None:
             living |= fold([record])
         else:
             apply(living[record.job], record)
-    if snapshot_due := [
-        living[name] for name in {record.job for record in records} if journal.snapshot_due(name)
-    ]:
+    if snapshot_due := [living[name] for name in {record.job for record in records} if journal.snapshot_due(name)]:
         journal.save_snapshots(*snapshot_due)
 
 
@@ -325,9 +323,7 @@ def main() -> None:
         killed_before = measured("killed", living)
     what = f"{JOBS:,} jobs and {JOBS * EPOCHS:,} epochs"
     rows += _row(f"all jobs of a journal of {what}, s of a core", before["seconds"], after["seconds"], "< 2")
-    rows += _row(
-        "a handler's start on it, s of a core", start_before["seconds"], start_after["seconds"], "< 2"
-    )
+    rows += _row("a handler's start on it, s of a core", start_before["seconds"], start_after["seconds"], "< 2")
     rows += _row("memory of that handler, MB", start_before["MB"], start_after["MB"], "<= 200")
     rows += _row(
         "a core's share while nothing happens, %",

@@ -132,9 +132,7 @@ def _run_here(document: dict[str, Any], cluster: Cluster, home: Path) -> dict[st
     environment = {**os.environ, "COACH_HOME": str(home), "OMP_NUM_THREADS": "1"}
     coach = [sys.executable, "-m", "coach.cli.main"]
     for command in (["run", str(file), "-o", "json"], ["show", document["metadata"]["name"], "-o", "json"]):
-        done = subprocess.run(
-            [*coach, *command], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([*coach, *command], env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
     shown: dict[str, Any] = json.loads(done.stdout)
     return shown
 

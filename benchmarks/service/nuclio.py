@@ -94,17 +94,13 @@ def _run(coach: Coach, platform: str, number: int, measured: dict[tuple[str, str
     batch = {"batchSize": 128 - 8 * number - (4 if nuclio else 0)}
     coach.apply(job(name, target={"loss": 0.45, "epochsInARow": 3}, **batch, **CHANGING))
     coach.training(name, epochs=0)
-    measured.setdefault(("from kubectl apply to the first training", platform), []).append(
-        time.monotonic() - began
-    )
+    measured.setdefault(("from kubectl apply to the first training", platform), []).append(time.monotonic() - began)
     coach.ended(name)
     epochs: list[dict[str, Any]] = coach.ask("show", name)["epochs"]
     for before, one in itertools.pairwise(epochs):
         changed = before["workers"] != one["workers"]
         what = "other workers than the one before" if changed else "the workers of the one before"
-        measured.setdefault((f"outside training in an epoch with {what}", platform), []).append(
-            one["outside_seconds"]
-        )
+        measured.setdefault((f"outside training in an epoch with {what}", platform), []).append(one["outside_seconds"])
 
 
 def _gang(cluster: Cluster, way: str) -> tuple[str, float]:
@@ -151,9 +147,7 @@ async def _waken(cluster: Cluster, made: list[dict[str, Any]]) -> float:
 
 def _functions(way: str) -> Iterator[dict[str, Any]]:
     names = ["empty-scheduler"]
-    names += (
-        [f"empty-worker-{index}" for index in range(MEMBERS - 1)] if way == "member" else ["empty-workers"]
-    )
+    names += [f"empty-worker-{index}" for index in range(MEMBERS - 1)] if way == "member" else ["empty-workers"]
     volume = {"name": "empty", "configMap": {"name": "empty"}}
     mount = {"name": "empty", "mountPath": "/opt/coach/functions/empty.py", "subPath": "empty.py"}
     for name in names:

@@ -42,9 +42,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
 
 def main() -> None:
     """Measure, print and keep."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="be the service with the ticker")
     if parser.parse_args().serve:
         sys.exit(_served())
@@ -144,9 +142,7 @@ def _painted(page: Any, url: str) -> list[dict[str, Any]]:
         page.get_by_role("button", name=f"All {JOBS}").wait_for()
         page.locator("tbody tr th a").first.wait_for()
         seen.append(time.perf_counter() - began)
-        paints.append(
-            page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1e3
-        )
+        paints.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1e3)
     return [
         _row(f"first paint, median of {OPENED}, s", statistics.median(paints), "< 0.5"),
         _row(f"rows of {JOBS:,} jobs seen, median of {OPENED}, s", statistics.median(seen), "< 0.5"),

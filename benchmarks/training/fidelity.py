@@ -98,9 +98,7 @@ def keep(path: Path, records: Iterable[Record]) -> None:
     """Write records as lines of JSON, without the paths of the machine."""
     lines = []
     for one in records:
-        body = re.sub(
-            r"file://[^\"]*?/(functions|\.data|checkpoints|jobs)/", r"file:///coach/\1/", encode(one)
-        )
+        body = re.sub(r"file://[^\"]*?/(functions|\.data|checkpoints|jobs)/", r"file:///coach/\1/", encode(one))
         lines.append(json.dumps([type(one).__name__, json.loads(body)], separators=(",", ":")))
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.GzipFile(path, "wb", mtime=0) as file:
@@ -199,9 +197,7 @@ def _same(name: str, one: Recorded, other: Recorded) -> bool:
     return _submitted(one)[name].spec == _submitted(other)[name].spec
 
 
-def learned_dynamics(
-    recorded: Recorded, others: Sequence[Recorded], paced: bool = False
-) -> dict[str, JobDynamics]:
+def learned_dynamics(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) -> dict[str, JobDynamics]:
     """The dynamics of each job of `recorded` alone on the machine, learned from `others` that ran the same job.
 
     `paced`: corrected to the machine's speed during `recorded`.
@@ -301,9 +297,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("do", choices=("record", "predict"))
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
-    parser.add_argument(
-        "--next", type=int, nargs="?", const=1, metavar="RUNS", help="record so many runs (one)"
-    )
+    parser.add_argument("--next", type=int, nargs="?", const=1, metavar="RUNS", help="record so many runs (one)")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     if options.do == "record":

@@ -49,9 +49,7 @@ ROLES = (Role.SCHEDULER, Role.SERVER, Role.WORKER)
 
 def main() -> None:
     """Measure, and write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--version", default="after", help="what the rows are called")
     options = parser.parse_args()

@@ -22,9 +22,7 @@ def rows_of(job: Job, repeat: int) -> list[dict[str, Any]]:
     before = job.epochs[0]
     for epoch, seconds in harness.outside(job):
         kind = CHANGED if epoch.allocation != before.allocation else UNCHANGED
-        rows.append(
-            {"repeat": repeat, "epoch": epoch.number, "epochs": kind, "outside_seconds": round(seconds, 4)}
-        )
+        rows.append({"repeat": repeat, "epoch": epoch.number, "epochs": kind, "outside_seconds": round(seconds, 4)})
         before = epoch
     return rows
 

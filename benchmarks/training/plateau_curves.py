@@ -107,9 +107,7 @@ def runs() -> Iterator[tuple[str, int, str, list[float]]]:
         torch.manual_seed(seed)
         yield "deep", seed, "loss", list(trained(deep(), rings, F.cross_entropy, lambda _: 0.003, 60, False))
         torch.manual_seed(seed)
-        drop = trained(
-            hidden(20, 128, 1), features, F.mse_loss, lambda n: 0.03 if n < 30 else 0.003, 60, False
-        )
+        drop = trained(hidden(20, 128, 1), features, F.mse_loss, lambda n: 0.03 if n < 30 else 0.003, 60, False)
         yield "schedule", seed, "loss", list(drop)
 
 

@@ -120,9 +120,7 @@ def _measured_before(rows: Iterable[dict[str, Any]]) -> list[bool]:
 
 def _above(rows: Iterable[dict[str, Any]]) -> str:
     """Share of finished epochs with a prediction that took longer than its upper bound."""
-    late = [
-        float(row["seconds"]) > float(row["predicted_high"]) for row in rows if row["predicted_high"] != ""
-    ]
+    late = [float(row["seconds"]) > float(row["predicted_high"]) for row in rows if row["predicted_high"] != ""]
     return f"{statistics.fmean(late):.1%} of {len(late)}" if late else "-"
 
 

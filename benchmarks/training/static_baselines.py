@@ -181,9 +181,7 @@ def main() -> None:
     parser = harness.piecewise(__doc__)
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, metavar="JOB", help="only these")
     words = "only these"
-    parser.add_argument(
-        "--networks", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="RATE", help=words
-    )
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="RATE", help=words)
     options = parser.parse_args()
     rows = harness.Rows(FOLDER / "runs.csv", KEYS)
     runs = wanted(options.repeats, tuple(options.jobs), tuple(options.networks))

@@ -18,9 +18,7 @@ COLUMNS = ("epochs", "completion_seconds", "training_seconds", "probing_share", 
 def points(job: TrainingJob) -> list[tuple[int, int]]:
     """Every (workers, servers) that the job file allows."""
     least, most = job.spec.limits
-    return [
-        (w, s) for w in range(least.workers, most.workers + 1) for s in range(least.servers, most.servers + 1)
-    ]
+    return [(w, s) for w in range(least.workers, most.workers + 1) for s in range(least.servers, most.servers + 1)]
 
 
 def row_of(policy: str, repeat: int, finished: Job) -> dict[str, Any]:

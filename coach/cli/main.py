@@ -138,9 +138,7 @@ def coach(
         metavar="NAME",
         help="Look at and change the jobs of the cluster of this kubeconfig context.",
     ),
-    namespace: str = typer.Option(
-        "", "--namespace", metavar="NAME", help="With --context: Coach's namespace there."
-    ),
+    namespace: str = typer.Option("", "--namespace", metavar="NAME", help="With --context: Coach's namespace there."),
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks. Works anywhere on the line."),
     version: bool = typer.Option(
         False,
@@ -166,9 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     collector.look_seldom()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal whose encoding lacks our arrows still gets the rest
+            stream.reconfigure(errors="replace")  # a terminal whose encoding lacks our arrows still gets the rest
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = given[: given.index("--")] if "--" in given else given
     debug = "--debug" in options

@@ -147,9 +147,7 @@ def check_placement(placement: str, policy: policies.Policy) -> None:
     if kind is None:
         return
     if policy.chooses_nodes:
-        raise UserError(
-            f"--placement {placement}: policy {policy.name} chooses nodes itself; leave the option out"
-        )
+        raise UserError(f"--placement {placement}: policy {policy.name} chooses nodes itself; leave the option out")
     if kind.deadlock_timeout is not None:
         raise UserError("--placement: deadlock_timeout is simulated only; live, such jobs stand still")
 
@@ -172,9 +170,7 @@ def kubernetes_cluster(
     from coach.platforms.kubernetes_api.client import CORE, Api
 
     if placement not in PROFILES:
-        raise UserError(
-            f"--placement {placement}: on a cluster one of {', '.join(PROFILES)}, without parameters"
-        )
+        raise UserError(f"--placement {placement}: on a cluster one of {', '.join(PROFILES)}, without parameters")
     if PROFILES[placement]:
         os.environ["COACH_SCHEDULER_NAME"] = PROFILES[placement]
 
@@ -229,9 +225,7 @@ def local_cluster(
 
     cluster, platform = parse_nodes(nodes, instance_of), LocalPlatform
     if bandwidth or placement != "gang":
-        cluster, platform = extension("local-platform", "--bandwidth, --placement")(
-            cluster, bandwidth, placement
-        )
+        cluster, platform = extension("local-platform", "--bandwidth, --placement")(cluster, bandwidth, placement)
 
     def say(text: str) -> None:
         typer.echo(text, err=True)

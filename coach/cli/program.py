@@ -26,9 +26,7 @@ MEMORY_PART = 0.8
 
 Budget = Annotated[
     str,
-    typer.Option(
-        metavar="AMOUNT", help="Of a program: the most that it may spend, such as 5USD; or unlimited."
-    ),
+    typer.Option(metavar="AMOUNT", help="Of a program: the most that it may spend, such as 5USD; or unlimited."),
 ]
 Target = Annotated[
     str,
@@ -49,9 +47,7 @@ Metric = Annotated[
         "what the program sends are found.",
     ),
 ]
-Name = Annotated[
-    str, typer.Option(metavar="NAME", help="Of a program: the job's name; without it, the script's.")
-]
+Name = Annotated[str, typer.Option(metavar="NAME", help="Of a program: the job's name; without it, the script's.")]
 Workers = Annotated[
     str,
     typer.Option(
@@ -66,9 +62,7 @@ Cpu = Annotated[
 ]
 Memory = Annotated[
     str,
-    typer.Option(
-        metavar="SIZE", help="Of a program: memory of one process, such as 4Gi; without it, its share."
-    ),
+    typer.Option(metavar="SIZE", help="Of a program: memory of one process, such as 4Gi; without it, its share."),
 ]
 Gpus = Annotated[int, typer.Option(min=0, help="Of a program: GPUs of one process.")]
 Image = Annotated[
@@ -98,9 +92,7 @@ DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Of a program: print the job file that the command means; start nothing."),
 ]
-TimeLimit = Annotated[
-    str, typer.Option(metavar="DURATION", help="Of a program: its longest time, such as 2h.")
-]
+TimeLimit = Annotated[str, typer.Option(metavar="DURATION", help="Of a program: its longest time, such as 2h.")]
 
 #: What each option is called in a job file.
 _FIELDS = {
@@ -152,18 +144,14 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return list(words[:at]), list(words[at + 1 :])
 
 
-def loaded(
-    command: Sequence[str] | None, files: Sequence[Path] | None, options: Mapping[str, Any]
-) -> LoadedJob | None:
+def loaded(command: Sequence[str] | None, files: Sequence[Path] | None, options: Mapping[str, Any]) -> LoadedJob | None:
     """The job of a program, from its words and options; None where there are job files instead. Raises UserError."""
     from coach.core.errors import UserError
 
     given = [name for name, value in options.items() if value]
     if command is None:
         if not files:
-            raise typer.BadParameter(
-                "no job file and no program: coach run FILE, or coach run -- python train.py"
-            )
+            raise typer.BadParameter("no job file and no program: coach run FILE, or coach run -- python train.py")
         for file in files:
             if file.suffix in (".py", ".sh", ".ipynb") or file.name in ("python", "python3", "torchrun"):
                 program = " ".join(str(one) for one in files)
@@ -197,9 +185,7 @@ def _loaded(command: Sequence[str], options: Mapping[str, Any]) -> LoadedJob:
         mistakes = []
         for problem in error.problems:
             option = next((name for name, field in _FIELDS.items() if problem.field.startswith(field)), "")
-            mistakes.append(
-                f"{option or problem.field}: {problem.problem} ({problem.seen}) - {problem.right}"
-            )
+            mistakes.append(f"{option or problem.field}: {problem.problem} ({problem.seen}) - {problem.right}")
         raise UserError("; ".join(mistakes)) from error
 
 

@@ -151,9 +151,7 @@ async def _ui(api: Api, arguments: list[str]) -> int:
                 webbrowser.open(address)
             await stopped.wait()
     except OSError as error:
-        raise UserError(
-            f"port {asked.port} cannot be used here ({error.strerror}); --port names another"
-        ) from error
+        raise UserError(f"port {asked.port} cannot be used here ({error.strerror}); --port names another") from error
     return 0
 
 
@@ -161,9 +159,7 @@ async def _model(api: Api, arguments: list[str]) -> int:
     """Bring a job's checkpoint and its card here. Raises UserError."""
     parser = argparse.ArgumentParser(prog="coach --context NAME model", allow_abbrev=False)
     parser.add_argument("job", metavar="JOB")
-    parser.add_argument(
-        "-o", "--output-file", metavar="FILE", type=Path, help="JOB.pt or JOB.npz here without it"
-    )
+    parser.add_argument("-o", "--output-file", metavar="FILE", type=Path, help="JOB.pt or JOB.npz here without it")
     parser.add_argument("--epoch", metavar="best|last|N", default="best")
     parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
     asked = parser.parse_args(arguments)
@@ -179,9 +175,7 @@ async def _model(api: Api, arguments: list[str]) -> int:
         if code:
             return code
         archive.seek(0)
-        typer.echo(
-            f"{unpacked(archive, asked.output_file, force=asked.force)}: {asked.job}, its {asked.epoch} epoch"
-        )
+        typer.echo(f"{unpacked(archive, asked.output_file, force=asked.force)}: {asked.job}, its {asked.epoch} epoch")
     return 0
 
 
@@ -189,9 +183,7 @@ def unpacked(archive: BinaryIO, to: Path | None, *, force: bool) -> Path:
     """Write the model and its card from the archive that `coach model -o -` makes. Raises UserError."""
     try:
         with tarfile.open(fileobj=archive) as found:
-            model, card = (
-                found.extractfile(entry) if entry.isfile() else None for entry in found.getmembers()
-            )
+            model, card = (found.extractfile(entry) if entry.isfile() else None for entry in found.getmembers())
             name = Path(found.getnames()[0]).name  # whatever folder it names
             if model is None or card is None:
                 raise ValueError
@@ -207,9 +199,7 @@ def unpacked(archive: BinaryIO, to: Path | None, *, force: bool) -> Path:
             said = json.loads(card.read(1 << 20)) | {"file": path.name}
             cards.write_text(json.dumps(said, indent=2) + "\n")
     except (tarfile.TarError, ValueError) as error:
-        raise UserError(
-            "the handler sent no model; are its version and yours the same? coach --version"
-        ) from error
+        raise UserError("the handler sent no model; are its version and yours the same? coach --version") from error
     except OSError as error:
         raise UserError(f"{to or '.'}: cannot be written ({error.strerror})") from error
     return path
@@ -224,9 +214,7 @@ async def _submit(api: Api, files: list[Path]) -> int:
     from coach.platforms.kubernetes_api.client import CORE
 
     if not files or any(str(file).startswith("-") for file in files):
-        raise UserError(
-            "coach --context NAME submit takes job files alone: coach --context NAME submit job.yaml"
-        )
+        raise UserError("coach --context NAME submit takes job files alone: coach --context NAME submit job.yaml")
     for one in load(files, volumes=VOLUMES):
         if one.spec.spec.program is not None:
             await apply_program(api, one, one.path.parent)
@@ -241,9 +229,9 @@ async def _submit(api: Api, files: list[Path]) -> int:
                 "kind": "ConfigMap",
                 "metadata": {"name": source},
                 "data": {
-                    path.name
-                    if place == path
-                    else model_files.key(place.relative_to(path.parent).as_posix()): (content.decode())
+                    path.name if place == path else model_files.key(place.relative_to(path.parent).as_posix()): (
+                        content.decode()
+                    )
                     for place, content in model_files.contents(one.spec, path).items()
                 },
             }

@@ -101,9 +101,7 @@ async def _run(options: dict[str, str], jobs: Sequence[LoadedJob], *, as_json: b
         typer.echo(f"Ctrl-C leaves {'them' if len(names) > 1 else 'it'} running there", err=as_json)
         ends = await asyncio.gather(*(_follow(api, name, err=as_json) for name in names))
     if as_json:
-        typer.echo(
-            json.dumps([{"name": name, **end} for name, end in zip(names, ends, strict=True)], indent=2)
-        )
+        typer.echo(json.dumps([{"name": name, **end} for name, end in zip(names, ends, strict=True)], indent=2))
     codes = {_code(end) for end in ends}
     return next(code for code in EXIT_CODES_BY_WEIGHT if code in codes)
 

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
 Task = tuple[Any, tuple[Any, ...]]
 
-Files = Annotated[
-    list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files; each may have several jobs.")
-]
+Files = Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files; each may have several jobs.")]
 Nodes = Annotated[
     str,
     typer.Option(
@@ -74,9 +72,7 @@ Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, each with 
 Seed = Annotated[int, typer.Option(help="Seed of the first run, and of the arrivals.")]
 Arrivals = Annotated[
     str,
-    typer.Option(
-        metavar="HOW", help="When jobs arrive: 0 (all at once), every:60, poisson:120 (mean seconds)."
-    ),
+    typer.Option(metavar="HOW", help="When jobs arrive: 0 (all at once), every:60, poisson:120 (mean seconds)."),
 ]
 Trace = Annotated[
     str,
@@ -102,14 +98,10 @@ Speeds = Annotated[
 ]
 EpochSeconds = Annotated[
     float,
-    typer.Option(
-        min=0.001, help="Seconds of an epoch with one worker and one server, for jobs that never ran."
-    ),
+    typer.Option(min=0.001, help="Seconds of an epoch with one worker and one server, for jobs that never ran."),
 ]
 Epochs = Annotated[float, typer.Option(min=1, help="Epochs to the target, for jobs that never ran.")]
-Assume = Annotated[
-    bool, typer.Option("--assume", help="Treat all jobs as if they never ran: read no journal.")
-]
+Assume = Annotated[bool, typer.Option("--assume", help="Treat all jobs as if they never ran: read no journal.")]
 FunctionLost = Annotated[
     float, typer.Option(min=0, help="Mean seconds of training until a function fails; 0: none fails.")
 ]
@@ -203,9 +195,7 @@ def command(  # noqa: PLR0917 - they are options
     budgets, of_trace, notes = 0, dict[str, Any](), list[str]()
     if trace:
         tasks: list[Task]
-        tasks, clusters, of_trace, notes = _of_a_trace(
-            trace, _names(nodes), [name for name, _ in pairs], each, faults
-        )
+        tasks, clusters, of_trace, notes = _of_a_trace(trace, _names(nodes), [name for name, _ in pairs], each, faults)
         screen.print("\n".join(notes), soft_wrap=True)
     else:
         clusters = {nodes: parse_cluster(nodes)}
@@ -305,13 +295,9 @@ def _accounts(jobs: Sequence[TrainingJob], fidelity: Fidelity, screen: Console) 
     for one in settings:
         per = "" if one.period == EVER else f" in any {one.period}"
         amount = f"{to_amount(one.amount):g} {one.currency}{per}"
-        screen.print(
-            f"the account {one.account} has {amount}, and nothing is spent at the start", soft_wrap=True
-        )
+        screen.print(f"the account {one.account} has {amount}, and nothing is spent at the start", soft_wrap=True)
     for account in sorted(named - {one.account for one in settings}):
-        screen.print(
-            f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True
-        )
+        screen.print(f"the account {account} is not simulated: it is taken to have all the money", soft_wrap=True)
     return tuple(settings)
 
 
@@ -326,9 +312,7 @@ def _figure_file(asked: str | None) -> Path | None:
     return file
 
 
-def _of_files(
-    files: list[Path], assumed: tuple[str, float, float, bool], arrivals: tuple[str, int]
-) -> SimulatedJobs:
+def _of_files(files: list[Path], assumed: tuple[str, float, float, bool], arrivals: tuple[str, int]) -> SimulatedJobs:
     """The jobs of job files. `assumed`: of `of_specs`; `arrivals`: when they arrive, and the seed."""
     from coach.cli.job_files import load
     from coach.studies.simulation_inputs import of_specs
@@ -345,9 +329,7 @@ def _check_home(home: Path, fidelity: Fidelity) -> None:
     from coach.studies.study import Fidelity
 
     if fidelity is not Fidelity.SYSTEM:
-        raise UserError(
-            "--home needs --fidelity system: at trace fidelity there is no journal; nothing was simulated"
-        )
+        raise UserError("--home needs --fidelity system: at trace fidelity there is no journal; nothing was simulated")
     if StateDirectory(home).journals():
         raise UserError(f"--home {home}: jobs are there already; name a new folder. Nothing was simulated")
 
@@ -403,14 +385,10 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
     from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
 
-    found = re.fullmatch(
-        r"([1-9][0-9]*)x([0-9]+(?:\.[0-9]+)?)(?:x([0-9]+(?:\.[0-9]+)?))?(?:x([0-9]+))?", text
-    )
+    found = re.fullmatch(r"([1-9][0-9]*)x([0-9]+(?:\.[0-9]+)?)(?:x([0-9]+(?:\.[0-9]+)?))?(?:x([0-9]+))?", text)
     if not found:
         if "x" in text and not Path(text).exists():
-            raise UserError(
-                f"--nodes {text}: use COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file"
-            )
+            raise UserError(f"--nodes {text}: use COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file")
         return parse_nodes(text, instance_of)
     count, cores = int(found[1]), float(found[2])
     if not (count <= 10_000 and cores > 0):

@@ -101,14 +101,10 @@ def _of(row: AccountRow, generation: int, conditions: list[Condition]) -> Traini
     )
 
 
-def notices(
-    found: Object, made: dict[str, Any], last: dict[str, Any], row: AccountRow, now: float
-) -> list[Object]:
+def notices(found: Object, made: dict[str, Any], last: dict[str, Any], row: AccountRow, now: float) -> list[Object]:
     """Kubernetes Events for the percentages that `made` has and the status before, `last`, had not."""
     return [
-        status.event_of(
-            found, f"Spent{percent}" if percent < NOTICES[-1] else "Exhausted", _said(percent, row), now
-        )
+        status.event_of(found, f"Spent{percent}" if percent < NOTICES[-1] else "Exhausted", _said(percent, row), now)
         for percent in NOTICES
         if last.get("noticed", 0) < percent <= made.get("noticed", 0)
         and (percent == NOTICES[-1] or 100 * row.spent >= percent * row.amount)

@@ -42,9 +42,7 @@ BASE = Path(VOLUME, DATA)
 class Controller:
     """Reconciles TrainingJobs with the jobs of `service`, TrainingBudgets with its accounts, as long as `run` runs."""
 
-    def __init__(
-        self, connect: Callable[[], Awaitable[Api]], service: Service, folders: Sequence[Path]
-    ) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Api]], service: Service, folders: Sequence[Path]) -> None:
         self._connect = connect
         self._service = service
         self._folders = tuple(folders)
@@ -60,9 +58,7 @@ class Controller:
         """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
         async with await self._connect() as api:
             self._api = api
-            paths = (
-                f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in ("trainingjobs", "trainingbudgets")
-            )
+            paths = (f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in ("trainingjobs", "trainingbudgets"))
             self._path, self._budgets_path = paths
             jobs, accounts = Collection(api, self._path), Collection(api, self._budgets_path)
             self._service.handler.observers.append(lambda _event, _actions: self._wake.set())
@@ -158,9 +154,7 @@ class Controller:
             self._refused[uid] = -1, str(error)  # looked for again: it may be made after the job
             return
         except JobFileError as error:
-            mistakes = "; ".join(
-                f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems
-            )
+            mistakes = "; ".join(f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems)
             self._refused[uid] = generation, mistakes
             return
         self._refused.pop(uid, None)

@@ -67,9 +67,7 @@ def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: 
     return to_json(status)
 
 
-def of_mistake(
-    reason: str, message: str, generation: int, before: dict[str, Any], now: float
-) -> dict[str, Any]:
+def of_mistake(reason: str, message: str, generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
     """The status of an object that is no job."""
     failed = condition(ConditionType.FAILED, True, reason, message, generation, before, now)
     return to_json(
@@ -86,9 +84,7 @@ def of_mistake(
 def of_suspended(generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
     """The status of an object that was suspended before its job began."""
     message = "spec.suspend is true"
-    suspended = condition(
-        ConditionType.SUSPENDED, True, Reason.SUSPENDED.value, message, generation, before, now
-    )
+    suspended = condition(ConditionType.SUSPENDED, True, Reason.SUSPENDED.value, message, generation, before, now)
     return to_json(
         TrainingJobStatus(
             observed_generation=generation,
@@ -107,9 +103,7 @@ def event(found: dict[str, Any], status: dict[str, Any], now: float) -> dict[str
     return event_of(found, status.get("reason") or status["state"], said, now, warning=failed)
 
 
-def event_of(
-    found: dict[str, Any], reason: str, message: str, now: float, *, warning: bool = True
-) -> dict[str, Any]:
+def event_of(found: dict[str, Any], reason: str, message: str, now: float, *, warning: bool = True) -> dict[str, Any]:
     """A Kubernetes Event about an object."""
     about = {key: found[key] for key in ("apiVersion", "kind")}
     about |= {key: found["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
@@ -128,9 +122,7 @@ def event_of(
     }
 
 
-def _conditions(
-    job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float
-) -> list[Condition]:
+def _conditions(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float) -> list[Condition]:
     ready = bool(job.pods) and all(held.ready for held in job.pods.values())
     failed = job.ended and job.state is not State.SUCCEEDED
     holds = {
@@ -143,8 +135,7 @@ def _conditions(
     ended = job.state.value if failed and job.state is not State.FAILED else row.reason
     reasons = dict.fromkeys(holds, row.reason) | {ConditionType.FAILED: ended}
     return [
-        condition(kind, value, reasons[kind], row.message, generation, before, now)
-        for kind, value in holds.items()
+        condition(kind, value, reasons[kind], row.message, generation, before, now) for kind, value in holds.items()
     ]
 
 

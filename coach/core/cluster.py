@@ -67,9 +67,7 @@ class Resources:
 
     def fits(self, free: Resources) -> bool:
         """Whether this amount fits into `free`, with a tolerance of 1e-9 for sums of decimal fractions."""
-        return (
-            self.cpu <= free.cpu + 1e-9 and self.memory <= free.memory + 1e-9 and self.gpu <= free.gpu + 1e-9
-        )
+        return self.cpu <= free.cpu + 1e-9 and self.memory <= free.memory + 1e-9 and self.gpu <= free.gpu + 1e-9
 
 
 NOTHING = Resources(0.0, 0.0, 0.0)

@@ -53,9 +53,7 @@ class PriceBook:
     @property
     def by_hour(self) -> bool:
         """Whether there are machines of which an hour begun is paid."""
-        return self.instance is not None and (
-            self.instance.by_hour or any(one.by_hour for _, one in self.nodes)
-        )
+        return self.instance is not None and (self.instance.by_hour or any(one.by_hour for _, one in self.nodes))
 
     def on(self, names: Iterable[str]) -> tuple[tuple[str, Instance], ...]:
         """The prices of these nodes; empty where the book is not that of nodes."""
@@ -117,11 +115,7 @@ class PriceBook:
 
     def _parts(self, requests: Resources) -> float:
         """Price of a second of what is not paid by machines."""
-        return (
-            requests.cpu * self.vcpu_second
-            + requests.memory * self.gib_second
-            + requests.gpu * self.gpu_second
-        )
+        return requests.cpu * self.vcpu_second + requests.memory * self.gib_second + requests.gpu * self.gpu_second
 
     def _machines(
         self, requests: Resources, placed: Mapping[str, Resources] | None

@@ -63,9 +63,7 @@ class Period:
         return (after.replace(day=1) if self.kind == MONTH else after).timestamp()
 
     def _calendar(self, at: float) -> datetime:
-        day = datetime.fromtimestamp(at, _zone(self.zone)).replace(
-            hour=0, minute=0, second=0, microsecond=0, fold=0
-        )
+        day = datetime.fromtimestamp(at, _zone(self.zone)).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
         return day.replace(day=1) if self.kind == MONTH else day - timedelta(days=day.weekday())
 
     def written(self, at: float) -> str:

@@ -37,9 +37,7 @@ class Payment:
     amount: Money
 
 
-def setting(
-    name: str, amount: str, zone: str = "UTC", parent: str = "", labels: Sequence[str] = ()
-) -> AccountSet:
+def setting(name: str, amount: str, zone: str = "UTC", parent: str = "", labels: Sequence[str] = ()) -> AccountSet:
     """The terms that a user wrote: `50USD`, `50USD/month`, `50USD/week` or `50USD/30d`, and `labels` as `team=vision`.
 
     Raises UserError.
@@ -93,13 +91,9 @@ def refuse(accounts: Accounts, jobs: Mapping[str, Job], wanted: AccountSet) -> N
     if wanted.removed and name in accounts.known:
         account = accounts.known[name]
         inside = [one.name for one in accounts.inside(account)[1:] if not one.removed]
-        needed = [
-            job for job, payer in live.items() if (payer and payer.named == name) or job in account.reserved
-        ]
+        needed = [job for job, payer in live.items() if (payer and payer.named == name) or job in account.reserved]
         if inside:
-            problem = (
-                f"{inside[0]} is in it; remove that first, or put it elsewhere: coach budget set {inside[0]}"
-            )
+            problem = f"{inside[0]} is in it; remove that first, or put it elsewhere: coach budget set {inside[0]}"
         elif needed:
             problem = f"{needed[0]} has not ended, which it pays; to end it: coach cancel {needed[0]}"
     for job, payer in live.items():

@@ -122,18 +122,14 @@ def read_token(file: Path) -> str:
             found = os.fstat(opened.fileno())
             text = opened.read(_LONGEST_FILE).decode("ascii").strip()
     except (OSError, ValueError) as error:
-        raise PermanentError(
-            f"{file}: cannot be read as a token: {getattr(error, 'strerror', error)}"
-        ) from error
+        raise PermanentError(f"{file}: cannot be read as a token: {getattr(error, 'strerror', error)}") from error
     mode = stat.S_IMODE(found.st_mode)
     # A Secret's files in a pod belong to root, and its group is the pod's.
     others = 0o077 if found.st_uid == os.geteuid() else 0o007
     if stat.S_ISREG(found.st_mode) and mode & others:
         raise UserError(f"{file}: others may read this token (mode {mode:o}); chmod 600 {file}")
     if len(text) < SHORTEST_TOKEN or not text.isprintable() or " " in text:
-        raise UserError(
-            f"{file}: a token has at least {SHORTEST_TOKEN} characters, on one line without spaces"
-        )
+        raise UserError(f"{file}: a token has at least {SHORTEST_TOKEN} characters, on one line without spaces")
     return text
 
 

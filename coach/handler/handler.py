@@ -161,9 +161,7 @@ class Handler:
         self.refuse_unpayable(spec)
         self._submitted.add(spec.name)
         self._send(
-            ev.JobSubmitted(
-                self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request
-            )
+            ev.JobSubmitted(self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request)
         )
 
     def refuse_unpayable(self, spec: TrainingJob) -> None:
@@ -269,11 +267,7 @@ class Handler:
         """Save snapshots of jobs that have changed much, or have ended or stopped, so that the next start is fast."""
         changed = {record.job for event, actions in reactions for record in (event, *actions)}
         stopped = {event.job for event, actions in reactions if self._has_stopped(event, actions)}
-        kept = [
-            name
-            for name in changed
-            if name in self.jobs and (name in stopped or self._journal.snapshot_due(name))
-        ]
+        kept = [name for name in changed if name in self.jobs and (name in stopped or self._journal.snapshot_due(name))]
         if kept:
             self._journal.save_snapshots(*(self.jobs[name] for name in kept))
         for name in stopped:
@@ -446,9 +440,7 @@ class Handler:
                 return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
             if self._platform.sees_checkpoints and job.spec.program is None:
-                await asyncio.to_thread(
-                    sweep, job.checkpoints, action.weights_in, action.weights_out, *kept(job)
-                )
+                await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out, *kept(job))
         finally:
             self.progress.pop(action.job, None)
 

@@ -29,9 +29,7 @@ def to_accept(job: Job, *, accept: bool, inside: Sequence[Path] | None = None) -
             for name in {**(was.files or {}), **(now.files or {})}
             if (was.files or {}).get(name) != (now.files or {}).get(name)
         )
-        changed = (
-            [f"{was.file} has SHA-256 {now.sha256}, not {was.sha256}"] if now.sha256 != was.sha256 else []
-        )
+        changed = [f"{was.file} has SHA-256 {now.sha256}, not {was.sha256}"] if now.sha256 != was.sha256 else []
         changed += [f"{', '.join(files)} next to it"] if files else []
         raise NotNowError(
             f"{job.name}: its model was changed since it was submitted ({'; '.join(changed)}); to go on with the files "

@@ -51,9 +51,7 @@ class NullPlatform:
     async def release(self, pods: Sequence[PodId]) -> None:
         """There are none."""
 
-    async def run_epoch(
-        self, order: EpochOrder, progress: Callable[[Progress], None]
-    ) -> tuple[EpochReport, int]:
+    async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """Nothing can run. Raises PermanentError."""
         raise PermanentError("there is no platform to run an epoch on")
 

@@ -26,8 +26,7 @@ def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[Policy, list
         fixed = {"name": PolicyName.STATIC.value, "workers": workers}
         # Jobs without servers take the workers alone.
         return policy("coach"), [
-            _with(spec, fixed | {"servers": servers if spec.spec.framework.has_servers else 0}, text)
-            for spec in specs
+            _with(spec, fixed | {"servers": servers if spec.spec.framework.has_servers else 0}, text) for spec in specs
         ]
     return chosen, [_with(spec, {"name": PolicyName.COACH.value}, text) for spec in specs]
 

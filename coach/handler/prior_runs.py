@@ -20,9 +20,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.state.state_directory import StoredJob
 
 
-def known_points(
-    past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]
-) -> tuple[KnownSpeed, ...]:
+def known_points(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> tuple[KnownSpeed, ...]:
     """The median speeds that earlier jobs like `spec` measured on the same nodes, and the minimum part of computing.
 
     Similar jobs have the same model (by hash), data, batch size, mode and resources: these set an epoch's work.
@@ -56,11 +54,7 @@ def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node,
 
 def budget_warning(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> str:
     """Why a new job's budget cannot reach its target, by earlier runs like it; empty where it may."""
-    if (
-        spec.spec.target is None
-        or spec.spec.budget.amount is None
-        or known_epochs(past.values(), spec) is None
-    ):
+    if spec.spec.target is None or spec.spec.budget.amount is None or known_epochs(past.values(), spec) is None:
         return ""
     found = enough(new_job(spec, past, nodes))
     return f"{spec.name}: {found.words}" if found is not None and found.too_small else ""
@@ -69,12 +63,7 @@ def budget_warning(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tupl
 def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterator[StoredJob]:
     """Earlier jobs like `spec` that ran epochs on the same nodes only."""
     for one in past:
-        if (
-            one.job.epochs
-            and one.nodes == {nodes}
-            and spec.spec.sha256
-            and _work(one.job.job_file) == _work(spec)
-        ):
+        if one.job.epochs and one.nodes == {nodes} and spec.spec.sha256 and _work(one.job.job_file) == _work(spec):
             yield one
 
 

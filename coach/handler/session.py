@@ -90,13 +90,9 @@ class Session(Foreground):
         ServiceRunsError: a service has the state folder, and the jobs should go there.
         """
         with contextlib.ExitStack() as planning:
-            planning.enter_context(
-                self.home.planning(lambda: self._say("another run is starting; waiting for it"))
-            )
+            planning.enter_context(self.home.planning(lambda: self._say("another run is starting; waiting for it")))
             if find(self.home) and not self._resumed:
-                raise ServiceRunsError(
-                    f"{self.home.path}: a service has just started; give it the jobs instead"
-                )
+                raise ServiceRunsError(f"{self.home.path}: a service has just started; give it the jobs instead")
             past = self.home.past()
             self.chosen = self._choose(past)
             journal = self._open(_common_journal(self.chosen))
@@ -124,9 +120,7 @@ class Session(Foreground):
             chosen.append(choose(spec, past, [one.name for one in chosen]))
         return chosen
 
-    async def _main(
-        self, journal: Journal, past: dict[str, StoredJob], planning: contextlib.ExitStack
-    ) -> None:
+    async def _main(self, journal: Journal, past: dict[str, StoredJob], planning: contextlib.ExitStack) -> None:
         self._listen_to_signals()
         suspend_orphans(journal)
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
@@ -158,9 +152,7 @@ class Session(Foreground):
                     known_points(past.values(), one.spec, self.nodes),
                     known_epochs(past.values(), one.spec),
                 )
-            elif (
-                job := handler.jobs[one.name]
-            ).ended or not job.ending:  # else its end only has to be written down
+            elif (job := handler.jobs[one.name]).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)
                 if self._accepted is not None:
                     handler.accept_model(one.name, self._accepted)

@@ -78,8 +78,7 @@ _STATIC = "required - a count, for the policy static"
 def _only_static(role: str) -> Rule:
     return rule(
         f"self.name == 'static' || !has(self.{role})",
-        "has no meaning for the policy coach - "
-        "together with name: static, or spec.workers and spec.servers for limits",
+        "has no meaning for the policy coach - together with name: static, or spec.workers and spec.servers for limits",
         f".{role}",
     )
 
@@ -139,14 +138,11 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         _of_models(
             rule(
                 "has(self.target) || has(self.budget.amount) || has(self.timeLimit) || has(self.maxEpochs)",
-                "required where nothing else ends the job - "
-                "a target, an amount as budget, timeLimit or maxEpochs",
+                "required where nothing else ends the job - a target, an amount as budget, timeLimit or maxEpochs",
                 ".target",
             )
         ),
-        _of_models(
-            rule(f"{_LEAST} <= {_MOST}", "more than max, which is %d - at most max", ".workers.min", _MOST)
-        ),
+        _of_models(rule(f"{_LEAST} <= {_MOST}", "more than max, which is %d - at most max", ".workers.min", _MOST)),
         _of_models(
             rule(
                 f"{_MOST} <= self.batchSize",
@@ -157,9 +153,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
         _of_models(_within_limits("workers", _LEAST, _MOST)),
         _with_servers(_within_limits("servers", _limit("servers", "min", 1), _limit("servers", "max", 4))),
-        _with_servers(
-            rule("self.policy.name != 'static' || has(self.policy.servers)", _STATIC, ".policy.servers")
-        ),
+        _with_servers(rule("self.policy.name != 'static' || has(self.policy.servers)", _STATIC, ".policy.servers")),
         _with_servers(
             rule(
                 "!has(self.servers) || self.servers.min > 0",
@@ -207,8 +201,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
         _with_servers(
             rule(
-                f"{_PS_LITE} || !has(self.optimizer) "
-                f"|| self.optimizer.name.lowerAscii() in {list(SERVED_OPTIMIZERS)}",
+                f"{_PS_LITE} || !has(self.optimizer) || self.optimizer.name.lowerAscii() in {list(SERVED_OPTIMIZERS)}",
                 f"does not run on elastic servers - {', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite",
                 ".optimizer.name",
             )
@@ -221,9 +214,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             )
         ),
         _without_servers(rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),
-        _without_servers(
-            rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")
-        ),
+        _without_servers(rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")),
         _without_servers(
             rule(
                 "self.mode == 'sync'",
@@ -458,9 +449,7 @@ def unchanged(fields: dict[str, Schema], required: list[str]) -> tuple[list[Rule
     """Rules of `spec` on what may not change, and the rule of each field that may not."""
     words = f"cannot change - only {', '.join(MUTABLE[:-1])} and {MUTABLE[-1]} may; delete the job and create it again"
     optional = [
-        key
-        for key, node in fields.items()
-        if key not in MUTABLE and key not in required and "default" not in node
+        key for key, node in fields.items() if key not in MUTABLE and key not in required and "default" not in node
     ]
     of_all = [rule(f"has(self.{key}) == has(oldSelf.{key})", words, f".{key}") for key in optional]
     # What rules cannot see into, they see to be equal or not as a part of the whole.

@@ -52,9 +52,7 @@ def mismatch(path: Path, format: DataFormat) -> Mismatch | None:
     wrong = _wrong(path, format)
     if wrong is None:
         return None
-    return wrong._replace(
-        format=next((one for one in _OF_FILES if one is not format and _is(path, one)), None)
-    )
+    return wrong._replace(format=next((one for one in _OF_FILES if one is not format and _is(path, one)), None))
 
 
 _OF_FILES = (*_FOLDERS, DataFormat.NPZ)

@@ -17,8 +17,7 @@ def plain(text: str, longest: int = _LONGEST_VALUE) -> str:
     """`text` on one line, control and other invisible characters escaped, the end cut where it is long."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
     return "".join(
-        character if character.isprintable() and character != "\\" else ascii(character)[1:-1]
-        for character in cut
+        character if character.isprintable() and character != "\\" else ascii(character)[1:-1] for character in cut
     )
 
 
@@ -29,9 +28,7 @@ def show(value: Any, longest: int = _LONGEST_VALUE) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return (
-            f"{value:g}" if math.isfinite(value) else {"inf": ".inf", "-inf": "-.inf"}.get(str(value), ".nan")
-        )
+        return f"{value:g}" if math.isfinite(value) else {"inf": ".inf", "-inf": "-.inf"}.get(str(value), ".nan")
     if isinstance(value, int):
         return f"{value}" if abs(value) < 10**20 else f"{float(value):.3g}"
     if isinstance(value, Mapping):

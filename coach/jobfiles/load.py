@@ -64,9 +64,7 @@ class _Found:
     path: Path
     document: YamlNode
     job: TrainingJob
-    guessed: Framework | None = (
-        None  #: where the file does not say the framework, but the model file shows it
-    )
+    guessed: Framework | None = None  #: where the file does not say the framework, but the model file shows it
 
     def wrote(self, at: tuple[str, ...], value: str) -> bool:
         """Whether the file has this value there; else it is a default, or replaces a mistake."""
@@ -76,11 +74,7 @@ class _Found:
     def wrote_path(self, at: tuple[str, ...], path: str) -> bool:
         """The same for a path, with which a model file's may also name what makes the network."""
         node = find(self.document, at)
-        return (
-            node is not None
-            and isinstance(node.value, str)
-            and path in (node.value, file_and_net(node.value)[0])
-        )
+        return node is not None and isinstance(node.value, str) and path in (node.value, file_and_net(node.value)[0])
 
     def problem(self, at: tuple[str, ...], problem: str, seen: str, right: str) -> Problem:
         line, column = place(self.document, at)
@@ -117,9 +111,7 @@ def load_jobs(
             contents.append((path, _contents(path)))
         except (OSError, ValueError) as error:
             seen = getattr(error, "strerror", None) or str(error)
-            contents.append(
-                (path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs"))
-            )
+            contents.append((path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs")))
     return load_contents(contents, check_files=check_files, inside=inside, volumes=volumes, knows=knows)
 
 
@@ -222,9 +214,7 @@ def _warnings(found: _Found) -> Iterator[Problem]:
     gpus = found.job.spec.resources.worker.gpu
     if gpus and found.job.spec.price_book.rate(Resources(0.0, 0.0, 1.0)) == 0.0:
         right = "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"
-        yield found.problem(
-            ("spec", "resources", "worker", "gpu"), "a GPU that costs nothing", str(gpus), right
-        )
+        yield found.problem(("spec", "resources", "worker", "gpu"), "a GPU that costs nothing", str(gpus), right)
 
 
 def _named_twice(found: Iterable[_Found]) -> list[Problem]:
@@ -237,9 +227,7 @@ def _named_twice(found: Iterable[_Found]) -> list[Problem]:
         if before is not one:
             line, _ = place(before.document, ("metadata", "name"))
             right = f"another name: {before.path}:{line} has this one"
-            problems.append(
-                one.problem(("metadata", "name"), "a second job of this name", show(one.job.name), right)
-            )
+            problems.append(one.problem(("metadata", "name"), "a second job of this name", show(one.job.name), right))
     return problems
 
 
@@ -251,9 +239,7 @@ def _resolved(
     problems = []
     if (model := found.job.spec.model) is not None and (source := model.config_map) is not None:
         right = "left out here: only a cluster has ConfigMaps; there: kubectl apply -f FILE"
-        problems.append(
-            found.problem(("spec", "model", "configMap"), "not on this machine", show(source), right)
-        )
+        problems.append(found.problem(("spec", "model", "configMap"), "not on this machine", show(source), right))
     fields: tuple[tuple[str, str, str], ...] = _PATH_FIELDS
     if (program := document["spec"].get("program")) is not None:
         if "image" in document["spec"]:
@@ -276,11 +262,7 @@ def _resolved(
             problems.append(found.problem(at, "too long a path", _shown(path), right))
             continue
         elsewhere = any(path.is_relative_to(folder) for folder in volumes)
-        if (
-            not elsewhere
-            and inside is not None
-            and not any(path.is_relative_to(folder.resolve()) for folder in inside)
-        ):
+        if not elsewhere and inside is not None and not any(path.is_relative_to(folder.resolve()) for folder in inside):
             right = f"a path inside of {' or '.join(map(str, inside))}"
             problems.append(found.problem(at, "outside of what is allowed", _shown(path), right))
         elif check_files and not elsewhere and at[1] != "checkpoint":
@@ -299,9 +281,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
         status = path.stat()
         if is_program:
             if not stat.S_ISDIR(status.st_mode):
-                return [
-                    found.problem(at, "not a folder", _shown(path), "the folder that the command runs in")
-                ]
+                return [found.problem(at, "not a folder", _shown(path), "the folder that the command runs in")]
             if (digest := program_digest(path, holder["command"])) is not None:
                 holder.setdefault("sha256", digest)
             return []
@@ -357,17 +337,13 @@ def program_digest(directory: Path, command: Sequence[str]) -> str | None:
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None
 
 
-def _siblings(
-    found: _Found, model: Path, holder: dict[str, Any], inside: Sequence[Path] | None
-) -> list[Problem]:
+def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequence[Path] | None) -> list[Problem]:
     """What is wrong with the files next to a local model file that it imports. Fills in their hashes."""
     at = ("spec", "model", "files")
     given: dict[str, str] = holder.get("files") or {}
     hashes: dict[str, str] = {}
     try:
-        for name, path in (
-            siblings.found(model, MAX_FILES) | {name: model.parent / name for name in given}
-        ).items():
+        for name, path in (siblings.found(model, MAX_FILES) | {name: model.parent / name for name in given}).items():
             real = path.resolve()
             if inside is not None and not any(real.is_relative_to(folder.resolve()) for folder in inside):
                 right = f"a path inside of {' or '.join(map(str, inside))}"
@@ -404,11 +380,7 @@ def _other_format(found: _Found, path: Path) -> list[Problem]:
     if wrong.format is None:
         return [found.problem(("spec", "data", "uri"), wrong.problem, wrong.seen, wrong.right + then)]
     seen = f"{show(named.value)}, but {path.name} holds {wrong.format}"
-    return [
-        found.problem(
-            ("spec", "data", "format"), "the data has another format", seen, f"{wrong.format}{then}"
-        )
-    ]
+    return [found.problem(("spec", "data", "format"), "the data has another format", seen, f"{wrong.format}{then}")]
 
 
 def _instead(found: _Found, is_model: bool, path: Path) -> str:

@@ -135,9 +135,7 @@ def offers(clouds: Iterable[str] = ()) -> list[Offer]:
     wanted = list(clouds) or list(files)
     for cloud in wanted:
         if cloud not in files:
-            raise UserError(
-                f"no prices of a cloud {cloud!r}; there are {', '.join(sorted(files))}: coach prices"
-            )
+            raise UserError(f"no prices of a cloud {cloud!r}; there are {', '.join(sorted(files))}: coach prices")
     return [offer for cloud in wanted for offer in _read(files[cloud], files[cloud].stat().st_mtime_ns)]
 
 
@@ -170,9 +168,7 @@ def _offers(file: Path, rows: Iterable[Mapping[str, str]]) -> Iterator[Offer]:
             continue  # an accelerator by itself, or what cannot be had in that region
         gpus, currency = numbers["AcceleratorCount"] or 0.0, row.get("Currency") or CURRENCY
         if not re.fullmatch("[A-Z]{3}", currency):
-            raise UserError(
-                f"{file}:{number}: Currency: three capital letters such as EUR; seen {currency!r}"
-            )
+            raise UserError(f"{file}:{number}: Currency: three capital letters such as EUR; seen {currency!r}")
         yield Offer(
             cloud, row["InstanceType"], row.get("AcceleratorName", "") if gpus else "", gpus, cpu, memory,
             row.get("Region", ""), hour, numbers["SpotPrice"] or None, currency,
@@ -220,9 +216,7 @@ def prices_of(text: str, *, dearest: bool = False) -> dict[str, Any]:
     best = cheapest(here, spot=spot).get(typed[0].name)
     if best is None:
         regions = sorted({offer.region for offer in typed if offer.price(spot=spot) is not None})
-        raise UserError(
-            f"a region that has it{' as spot' if spot else ''}: {', '.join(regions) or 'none does'}"
-        )
+        raise UserError(f"a region that has it{' as spot' if spot else ''}: {', '.join(regions) or 'none does'}")
     if best.gpus != int(best.gpus):
         raise UserError("a machine with whole GPUs: jobs request whole ones")
     if len(currencies := sorted({offer.currency for offer in here})) > 1:
@@ -236,9 +230,7 @@ def instance_of(text: str) -> Instance:
     """The machine that an offer's name means, at its dearest zone's price: a node's is not known. Raises UserError."""
     found = prices_of(text, dearest=True)
     if found["currency"] != CURRENCY:
-        raise UserError(
-            f"an offer in {CURRENCY}: what nodes cost is added up, and this one is in {found['currency']}"
-        )
+        raise UserError(f"an offer in {CURRENCY}: what nodes cost is added up, and this one is in {found['currency']}")
     return InstancePrices.model_validate(found["instance"]).instance
 
 

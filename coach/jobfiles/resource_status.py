@@ -63,9 +63,7 @@ class TrainerStatus(SpecModel):
     estimated_remaining_seconds: int | None = Field(
         default=None, ge=0, description="Predicted seconds until the target."
     )
-    metrics: list[Metric] | None = Field(
-        default=None, max_length=16, description="Values of the last evaluated epoch."
-    )
+    metrics: list[Metric] | None = Field(default=None, max_length=16, description="Values of the last evaluated epoch.")
     last_updated_time: Time | None = Field(default=None, description="When this was last changed.")
 
 
@@ -88,15 +86,9 @@ class TrainingJobStatus(SpecModel):
         default=None, description="Fraction of correct answers on the test split, after that epoch."
     )
     workers: int | None = Field(default=None, ge=0, description="Workers that it has; at its end, had.")
-    servers: int | None = Field(
-        default=None, ge=0, description="Parameter servers that it has; at its end, had."
-    )
-    spent: str | None = Field(
-        default=None, description="Money spent, with its currency, such as `0.0026 USD`."
-    )
-    reserved: str | None = Field(
-        default=None, description="Money reserved for the running epoch, with its currency."
-    )
+    servers: int | None = Field(default=None, ge=0, description="Parameter servers that it has; at its end, had.")
+    spent: str | None = Field(default=None, description="Money spent, with its currency, such as `0.0026 USD`.")
+    reserved: str | None = Field(default=None, description="Money reserved for the running epoch, with its currency.")
     budget: str | None = Field(
         default=None,
         description="Money that it may spend, with its currency, or `unlimited`: the budget that Coach obeys now.",

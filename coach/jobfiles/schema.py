@@ -161,9 +161,7 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
         schema["items"] = structural(node["items"])
         schema |= {key: node[key] for key in ("minItems", "maxItems") if key in node}
     if "properties" in node:
-        schema["properties"] = {
-            key: structural(sub, (*at, key), rules) for key, sub in node["properties"].items()
-        }
+        schema["properties"] = {key: structural(sub, (*at, key), rules) for key, sub in node["properties"].items()}
         if node.get("required"):
             schema["required"] = list(node["required"])
         if isinstance(node.get("additionalProperties"), dict):
@@ -274,9 +272,7 @@ def crd(
         "storage": True,
         "schema": {"openAPIV3Schema": schema()},
         "subresources": {"status": {}},
-        "additionalPrinterColumns": [
-            {"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns
-        ],
+        "additionalPrinterColumns": [{"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns],
     }
     singular = kind.lower()
     plural = f"{singular}s"

@@ -55,9 +55,7 @@ class Selector(SpecModel):
 class TrainingBudgetSpec(SpecModel):
     """What jobs may spend together."""
 
-    amount: float = Field(
-        ge=0, le=1e9, description="The most that may be spent in each period, in `currency`."
-    )
+    amount: float = Field(ge=0, le=1e9, description="The most that may be spent in each period, in `currency`.")
     currency: Currency = Field(description="ISO 4217 code; the jobs' price books must have the same.")
     period: Annotated[str, StringConstraints(max_length=20, pattern=PERIOD_PATTERN)] = Field(
         default=EVER,

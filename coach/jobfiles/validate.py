@@ -134,9 +134,7 @@ def place(document: YamlNode, at: Path) -> tuple[int, int]:
         if (found := node.find(key)) is None:
             break
         node = found[1]
-        line, column = (
-            (node.line, node.column) if node.kind not in (dict, list) else (found[0].line, found[0].column)
-        )
+        line, column = (node.line, node.column) if node.kind not in (dict, list) else (found[0].line, found[0].column)
     return line, column
 
 
@@ -186,9 +184,7 @@ def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Pr
     return Problem(path, line, column, dotted(at), problem, seen, right)
 
 
-def _optimizer(
-    document: YamlNode, path: str, spec: JobSpec, known: optimizers.Catalogue
-) -> Iterator[Problem]:
+def _optimizer(document: YamlNode, path: str, spec: JobSpec, known: optimizers.Catalogue) -> Iterator[Problem]:
     """What the framework would refuse of an optimizer, once training has begun."""
     assert spec.optimizer is not None
     for key, problem, seen, right in optimizers.mistakes(spec.optimizer, spec.framework, known):
@@ -227,9 +223,7 @@ _PROBLEMS = {
 }
 
 
-def _conflict(
-    document: YamlNode, path: str, where: Path, others: list[Path], conflict: CrossFieldError
-) -> Problem:
+def _conflict(document: YamlNode, path: str, where: Path, others: list[Path], conflict: CrossFieldError) -> Problem:
     found = find(document, where)
     written = [other for other in others if find(document, other)]
     # A default is in conflict: point to what was written.

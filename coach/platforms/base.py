@@ -140,9 +140,7 @@ class Platform(Protocol):
     async def release(self, pods: Sequence[PodId]) -> None:
         """End pods; returns when they hold nothing any more. Unknown pods are ignored."""
 
-    async def run_epoch(
-        self, order: EpochOrder, progress: Callable[[Progress], None]
-    ) -> tuple[EpochReport, int]:
+    async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """Run one epoch; returns its report and the number of invocations. Raises EpochError."""
 
     async def extend_epoch(self, token: str, due: float) -> None:

@@ -219,9 +219,7 @@ class GangClient:
 
     def _left(self, role: Role) -> list[int]:
         """The ranks of the members of this role that were not lost."""
-        return [
-            member.rank for member in self.members if member.pod.role is role and member not in self._lost
-        ]
+        return [member.rank for member in self.members if member.pod.role is role and member not in self._lost]
 
     def _members(self) -> dict[str, list[int]]:
         """Who belongs to an elastic group, as its scheduler hears it."""

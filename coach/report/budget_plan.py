@@ -159,16 +159,12 @@ def _possible(model: ConvergenceModel, found: Interval) -> Interval:
     return Interval(*(min(max(value, low), high) for value in (found.low, found.expected, found.high)))
 
 
-def _needed(
-    spec: TrainingJob, past: Mapping[str, StoredJob], model: ConvergenceModel
-) -> Sequence[float | None]:
+def _needed(spec: TrainingJob, past: Mapping[str, StoredJob], model: ConvergenceModel) -> Sequence[float | None]:
     """Epochs with which a new run reaches its target with each of CHANCES; None where it never does.
 
     Where earlier ones reached it: log-normal around what they took, with KNOWN_SPREAD or wider. Else by the curve.
     """
-    took = [
-        run.reached.epochs_trained for run in earlier_runs(past.values(), spec) if run.reached is not None
-    ]
+    took = [run.reached.epochs_trained for run in earlier_runs(past.values(), spec) if run.reached is not None]
     if took:
         spread = math.log(KNOWN_SPREAD) / Z80
         if len(took) > 1:

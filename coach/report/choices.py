@@ -116,9 +116,7 @@ def considered(job: Job, chosen: Allocation, steps: Sequence[DecisionStep] = ())
     restarts = {at for at, step in changes if step.reason == StepReason.RESTART}
     view = ReducerJobView(job)
     others = [at for at in dict.fromkeys([*forecast.allocations(job), *taken_back]) if at != chosen]
-    return first + [
-        _judged(view, at, chosen, _short_of(job, at, taken_back), at in restarts) for at in others
-    ]
+    return first + [_judged(view, at, chosen, _short_of(job, at, taken_back), at in restarts) for at in others]
 
 
 def _short_of(job: Job, at: Allocation, taken_back: dict[Allocation, StepReason]) -> StepReason | None:

@@ -60,15 +60,11 @@ class Comparison:
     by_time: tuple[tuple[float, tuple[float | None, ...]], ...]
 
 
-def progress(
-    job: Job, tried: Sequence[Attempt], purse: Sequence[Balance], records: Sequence[object]
-) -> Progress:
+def progress(job: Job, tried: Sequence[Attempt], purse: Sequence[Balance], records: Sequence[object]) -> Progress:
     """From a job's attempts, its money over time, and its records. Raises UserError without a whole epoch."""
     epochs = [each for each in job.full_epochs if each.report.value(job.metric) is not None]
     if not epochs:
-        raise UserError(
-            f"{job.name}: no whole epoch has ended yet, there is nothing to compare; coach why {job.name}"
-        )
+        raise UserError(f"{job.name}: no whole epoch has ended yet, there is nothing to compare; coach why {job.name}")
     start, stops = tried[0].order.at, pauses(records)
     moments = [each.at for each in purse]
     better = min if job.spec.goal is Goal.MINIMIZE else max

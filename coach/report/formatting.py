@@ -117,9 +117,7 @@ def duration_interval(interval: Interval | None) -> str:
     return f"{duration(interval.expected)} ({duration(interval.low)}-{duration(interval.high)})"
 
 
-def bounded(
-    value: float | None, low: float | None, high: float | None, words: Callable[[float | None], str]
-) -> str:
+def bounded(value: float | None, low: float | None, high: float | None, words: Callable[[float | None], str]) -> str:
     """A value with its bounds, each in `words`: `0.0031 (0.0025-0.0038)`."""
     return words(None) if value is None else f"{words(value)} ({words(low)}-{words(high)})"
 

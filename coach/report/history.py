@@ -182,9 +182,7 @@ class EventFormatter:
             return "the running epoch was stopped; it does not count"
         if record.reason in (Reason.PROGRAM_ENDED, Reason.PROGRAM_FAILED):
             return f"{REASON_INFO[record.reason].words}: {record.message}"
-        return (
-            f"an epoch failed: {REASON_INFO[record.reason].words} ({record.reason.value}): {record.message}"
-        )
+        return f"an epoch failed: {REASON_INFO[record.reason].words} ({record.reason.value}): {record.message}"
 
     def _back(self, job: Job, record: act.RollBack) -> str:
         where = f"to the checkpoint of epoch {record.epochs}" if record.epochs else "to the start"

@@ -17,9 +17,7 @@ from coach.core.money import to_amount
 def chosen_epoch(job: Job, asked: str) -> Epoch:
     """The epoch that `asked` names: best, last or a number. Raises UserError."""
     if not job.epochs:
-        raise UserError(
-            f"{job.name} has no checkpoint yet: the first full epoch writes one; coach why {job.name}"
-        )
+        raise UserError(f"{job.name} has no checkpoint yet: the first full epoch writes one; coach why {job.name}")
     if asked == "last":
         return job.epochs[-1]
     if asked == "best":

@@ -64,9 +64,7 @@ def speed_rows(job: Job) -> list[SpeedRow]:
         points.setdefault(Allocation(point.workers, point.servers), []).append(point.epochs_per_second)
     low, high = job.minimum, job.maximum
     every = [
-        Allocation(w, s)
-        for w in range(low.workers, high.workers + 1)
-        for s in range(low.servers, high.servers + 1)
+        Allocation(w, s) for w in range(low.workers, high.workers + 1) for s in range(low.servers, high.servers + 1)
     ]
     if len(every) > MAX_ROWS:
         every.sort(key=lambda at: -job.speed.predict(*at) if job.speed else 0.0)
@@ -120,9 +118,7 @@ def curve_words(job: Job) -> str:
     if last is None:
         return f"{goes}; it sees no way to {job.target:g}"
     spread = f"{last.low:.0f} to {last.high:.0f}"
-    return (
-        f"{goes}; {job.target:g} is held after {last.expected:.0f} {formatting.epochs(job.spec)} ({spread})"
-    )
+    return f"{goes}; {job.target:g} is held after {last.expected:.0f} {formatting.epochs(job.spec)} ({spread})"
 
 
 def outside_words(rows: list[EpochRow]) -> str:

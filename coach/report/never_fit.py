@@ -14,9 +14,7 @@ NAMED, SHOWN = 5, 60
 def never_fit(results: Iterable[Result]) -> dict[str, str]:
     """Why jobs can never run on the nodes of these runs, by their names."""
     return {
-        result.names.get(number, str(number)): why
-        for result in results
-        for number, why in result.never_fits.items()
+        result.names.get(number, str(number)): why for result in results for number, why in result.never_fits.items()
     }
 
 
@@ -24,8 +22,4 @@ def never_fit_lines(jobs: Mapping[str, str]) -> list[str]:
     """A line for each of the first such jobs, and how many more there are."""
     lines = [f"NeverFits: job {plain(name, SHOWN)} {why}" for name, why in list(jobs.items())[:NAMED]]
     more = len(jobs) - NAMED
-    return (
-        [*lines, f"NeverFits: {more} job{'' if more == 1 else 's'} more; -o json has all"]
-        if more > 0
-        else lines
-    )
+    return [*lines, f"NeverFits: {more} job{'' if more == 1 else 's'} more; -o json has all"] if more > 0 else lines

@@ -77,9 +77,7 @@ def fastest_for(plan: Plan, amount: float) -> PlanRow | None:
     return _best(plan, lambda row: (row.job_cost_high, row.job_seconds), amount)
 
 
-def _best(
-    plan: Plan, of: Callable[[PlanRow], tuple[float | None, float | None]], limit: float
-) -> PlanRow | None:
+def _best(plan: Plan, of: Callable[[PlanRow], tuple[float | None, float | None]], limit: float) -> PlanRow | None:
     """The row that the cluster holds with the least second number of `of`, where the first is within `limit`."""
     found = [
         (value, number)
@@ -217,9 +215,7 @@ def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]
         passes = [run.reached.epochs_trained for run in reached if run.reached is not None]
         last = reached[-1]
         if len(reached) == 1:
-            text = (
-                f"{last.job.name} reached this target after {passes[0]:.0f} {formatting.epochs(spec.spec)},"
-            )
+            text = f"{last.job.name} reached this target after {passes[0]:.0f} {formatting.epochs(spec.spec)},"
         else:
             text = (
                 f"{len(reached)} earlier jobs like it reached this target after {min(passes):.0f} to "
@@ -248,9 +244,7 @@ def _took(job: Job, last: Epoch | None) -> str:
     return f"in {formatting.duration(seconds)} for {formatting.money(cost, job.price_book.currency)}"
 
 
-def _unknown(
-    spec: TrainingJob, points: tuple[KnownSpeed, ...], epochs_trained: float | None
-) -> Iterable[str]:
+def _unknown(spec: TrainingJob, points: tuple[KnownSpeed, ...], epochs_trained: float | None) -> Iterable[str]:
     what = "model" if spec.spec.program is None else "program"
     if not spec.spec.sha256:
         yield f"the {what}'s file cannot be read here, so nothing says which earlier jobs are like this one"

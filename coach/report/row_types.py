@@ -193,9 +193,7 @@ class AccountRow:
     until: str | None  #: when the next period begins; None for ever and in a rolling window
     noticed: int  #: the highest of 50, 80 and 100 percent that was noticed in this period; 0 for none
     forecast_low: float | None  #: what will be spent at the period's end: the bounds of an 80 % interval,
-    forecast: (
-        float | None
-    )  #: and the expected value, as if the amount did not end it; None where nothing is known
+    forecast: float | None  #: and the expected value, as if the amount did not end it; None where nothing is known
     forecast_high: float | None
     runs_out: str | None  #: when the amount is expected to be spent; None if not in this period
     jobs: int  #: jobs that have not ended

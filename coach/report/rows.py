@@ -40,9 +40,7 @@ class Rows:
         row = made.row
         if row.eta is None or row.eta_low is None or row.eta_high is None:
             return row
-        low, expected, high = (
-            max(0.0, eta - (now - made.at)) for eta in (row.eta_low, row.eta, row.eta_high)
-        )
+        low, expected, high = (max(0.0, eta - (now - made.at)) for eta in (row.eta_low, row.eta, row.eta_high))
         return replace(row, eta=expected, eta_low=low, eta_high=high)
 
     def view(
@@ -86,8 +84,7 @@ def _more(job: Job, row: JobRow, now: float) -> dict[str, Any]:
     values = (epoch.report.value(job.metric) for epoch in job.full_epochs[-MAX_HISTORY:])
     left, held = job.ledger.left, job.billed_resources
     done_at, low, high = (
-        iso(now + seconds) if seconds is not None else None
-        for seconds in (row.eta, row.eta_low, row.eta_high)
+        iso(now + seconds) if seconds is not None else None for seconds in (row.eta, row.eta_low, row.eta_high)
     )
     return {
         "reason_text": REASON_INFO[Reason(row.reason)].words,

@@ -36,15 +36,11 @@ def write_page(  # noqa: PLR0917
         figure = rendered(simulated(results), "svg").decode()
     svg = figure[figure.index("<svg") :]
     first = next(iter(rows))
-    shown = {
-        words: text for words, text in MEASURES.items() if any(text(row) != "-" for row in rows.values())
-    }
+    shown = {words: text for words, text in MEASURES.items() if any(text(row) != "-" for row in rows.values())}
     table = [
         "<table><tr><th></th>" + "".join(f"<th>{words}</th>" for words in shown) + "</tr>",
         *(
-            f"<tr><td>{escape(label)}</td>"
-            + "".join(f"<td>{escape(of(row))}</td>" for of in shown.values())
-            + "</tr>"
+            f"<tr><td>{escape(label)}</td>" + "".join(f"<td>{escape(of(row))}</td>" for of in shown.values()) + "</tr>"
             for label, row in rows.items()
         ),
         "</table>",
@@ -104,11 +100,7 @@ def _sentences(rows: Mapping[str, Mapping[str, Any]], first: str) -> list[str]:
     for label, row in rows.items():
         if label != first and base and row["completion_mean"] is not None:
             change = row["completion_mean"] / base - 1.0
-            way = (
-                "as long"
-                if abs(change) < 0.005
-                else f"{percent(abs(change))} {'longer' if change > 0 else 'less'}"
-            )
+            way = "as long" if abs(change) < 0.005 else f"{percent(abs(change))} {'longer' if change > 0 else 'less'}"
             said.append(
                 f"Under <b>{escape(label)}</b> it takes {way}; {number(row['jobs_better'])} jobs end sooner and "
                 f"{number(row['jobs_worse'])} later."
@@ -122,7 +114,6 @@ def _cluster(nodes: Sequence[Node]) -> str:
         has = node.capacity.cpu, node.capacity.memory, node.capacity.gpu
         kinds[has] = kinds.get(has, 0) + 1
     return ", ".join(
-        f"{count} x {number(cpu, 4)} cores, {number(memory, 4)} GiB"
-        + (f", {number(gpu)} GPUs" if gpu else "")
+        f"{count} x {number(cpu, 4)} cores, {number(memory, 4)} GiB" + (f", {number(gpu)} GPUs" if gpu else "")
         for (cpu, memory, gpu), count in kinds.items()
     )

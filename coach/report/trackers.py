@@ -36,9 +36,7 @@ def write(tracker: str, place: str, row: JobRow, job: Job) -> str:
     Raises UserError where the tracker is unknown or its library is missing, PermanentError where that cannot write.
     """
     if tracker not in PACKAGES or not place:
-        raise UserError(
-            f"--to {tracker}{':' if place else ''}{place}: use mlflow:URI, tensorboard:DIR or wandb:DIR"
-        )
+        raise UserError(f"--to {tracker}{':' if place else ''}{place}: use mlflow:URI, tensorboard:DIR or wandb:DIR")
     try:
         library = importlib.import_module(tracker)
     except ImportError as error:

@@ -25,9 +25,7 @@ _MAX_ALTERNATIVES = 8
 _MAX_NAMED = 5
 
 
-def why(
-    job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *, orphan: bool = False
-) -> list[str]:
+def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *, orphan: bool = False) -> list[str]:
     """Lines about `job`, one of `jobs`, on a cluster of `nodes`; the most important first.
 
     `orphan`: it has not ended, but no handler has its journal.
@@ -70,9 +68,7 @@ def _next_command(job: Job) -> Iterator[str]:
     if job.state is State.BUDGET_EXHAUSTED:
         yield f"Go on with more money: coach resume {job.name} --add-budget AMOUNT"
     elif job.state is not State.SUCCEEDED:
-        changed = (
-            " --accept-model, after the model file was mended" if job.reason is Reason.MODEL_INVALID else ""
-        )
+        changed = " --accept-model, after the model file was mended" if job.reason is Reason.MODEL_INVALID else ""
         yield f"Go on from {formatting.resumes_from(job)}: coach resume {job.name}{changed}"
     yield f"What happened: coach events {job.name}, coach logs {job.name}"
 
@@ -85,9 +81,7 @@ def waiting(jobs: Mapping[str, Job]) -> list[Job]:
 
 def free_on(node: Node, jobs: Mapping[str, Job]) -> Resources:
     """What no pod holds of a node."""
-    held = (
-        one.pod.requests for job in jobs.values() for one in job.pods.values() if one.pod.node == node.name
-    )
+    held = (one.pod.requests for job in jobs.values() for one in job.pods.values() if one.pod.node == node.name)
     return node.capacity - sum(held, NOTHING)
 
 
@@ -113,13 +107,8 @@ def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)]
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
     for node in nodes:
-        held = {
-            other.name: sum(one.pod.node == node.name for one in other.pods.values())
-            for other in jobs.values()
-        }
-        by = "; ".join(
-            f"{name} has {formatting.count(count, 'function')}" for name, count in held.items() if count
-        )
+        held = {other.name: sum(one.pod.node == node.name for one in other.pods.values()) for other in jobs.values()}
+        by = "; ".join(f"{name} has {formatting.count(count, 'function')}" for name, count in held.items() if count)
         yield f"{free_words(node, jobs)}{'; ' + by if by else ''}"
     yield requested_words(job)
 
@@ -201,9 +190,7 @@ def _money(job: Job) -> str:
         spent += f", {formatting.amount(job.billed_rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
         spent += f", {formatting.amount(to_amount(ledger.reserved))} reserved"
-    if job.billed_pods and job.billed_book != (
-        now := job.book_on(job.price_book.on(by_node(job.billed_pods)))
-    ):
+    if job.billed_pods and job.billed_book != (now := job.book_on(job.price_book.on(by_node(job.billed_pods)))):
         rate = now.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
         spent += f"; from its next reservation on {formatting.amount(rate)} an hour, as the price has changed"
     each = forecast.epoch_budget(job)

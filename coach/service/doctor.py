@@ -88,9 +88,7 @@ def checks(home: StateDirectory, also: tuple[OptionalFeature, ...] = (), port: i
             yield from look()
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            yield Check(
-                look.__name__.strip("_"), Status.FAILED, said, "this is a bug of Coach: please report it"
-            )
+            yield Check(look.__name__.strip("_"), Status.FAILED, said, "this is a bug of Coach: please report it")
 
 
 def _python() -> Iterator[Check]:
@@ -167,9 +165,7 @@ def _frameworks() -> Iterator[Check]:
     for check in _functions():
         missing = check.status is Status.FAILED
         yield (
-            replace(check, status=Status.WARNING, found=f"{check.found}; only MXNet jobs need it")
-            if missing
-            else check
+            replace(check, status=Status.WARNING, found=f"{check.found}; only MXNet jobs need it") if missing else check
         )
     versions = f"Python {found.version}, PyTorch {found.torch}, numpy {found.numpy}"
     yield Check("PyTorch", Status.OK, f"{versions}: {found.python}")

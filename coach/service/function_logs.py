@@ -18,9 +18,7 @@ MAX_AT_ONCE = 256 << 10
 _NUCLIO = re.compile(r"(\d\d)\.(\d\d)\.(\d\d) (\d\d:\d\d:\d\d\.\d{3}) \((\w)\) +(\S+) (.*)")
 _LEVELS = {"D": "debug", "I": "info", "W": "warning", "E": "error"}
 #: What a terminal would act on: escape sequences, and other control characters.
-_CONTROL = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)

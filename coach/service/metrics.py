@@ -88,9 +88,7 @@ class _Jobs(Collector):
         yield from self._live()
 
     def _counted(self) -> Iterator[Metric]:
-        epochs = CounterMetricFamily(
-            "coach_epochs", "Epochs that counted, since the service started.", labels=["kind"]
-        )
+        epochs = CounterMetricFamily("coach_epochs", "Epochs that counted, since the service started.", labels=["kind"])
         for kind in EpochKind:
             epochs.add_metric([kind.value], self._epochs[kind])
         yield epochs
@@ -112,19 +110,13 @@ class _Jobs(Collector):
     def _live(self) -> Iterator[Metric]:
         values = {
             "epoch": GaugeMetricFamily("coach_job_epoch", "Epochs that counted.", labels=["job"]),
-            "workers": GaugeMetricFamily(
-                "coach_job_workers", "Workers of the running epoch.", labels=["job"]
-            ),
-            "servers": GaugeMetricFamily(
-                "coach_job_servers", "Servers of the running epoch.", labels=["job"]
-            ),
+            "workers": GaugeMetricFamily("coach_job_workers", "Workers of the running epoch.", labels=["job"]),
+            "servers": GaugeMetricFamily("coach_job_servers", "Servers of the running epoch.", labels=["job"]),
             "loss": GaugeMetricFamily(
                 "coach_job_loss", "Loss after the last epoch that was evaluated.", labels=["job"]
             ),
             "spent": GaugeMetricFamily("coach_job_spent", "Money spent.", labels=["job", "currency"]),
-            "reserved": GaugeMetricFamily(
-                "coach_job_reserved", "Money reserved.", labels=["job", "currency"]
-            ),
+            "reserved": GaugeMetricFamily("coach_job_reserved", "Money reserved.", labels=["job", "currency"]),
         }
         for job in self._service.jobs.values():
             if job.ended:

@@ -26,9 +26,7 @@ OPEN_PATHS = frozenset({"/health", "/openapi.json"})
 ENDLESS = frozenset({f"{API}/stream"})
 _UNKNOWN = "show the service's token: Authorization: Bearer TOKEN; it is in the file `token` of COACH_HOME"
 _HOST = "this name is not the service's; allow it with: coach serve --host-name NAME"
-_ELSEWHERE = (
-    "a logged-in browser's requests come from the service's own page alone, and their bodies are JSON"
-)
+_ELSEWHERE = "a logged-in browser's requests come from the service's own page alone, and their bodies are JSON"
 
 #: Called after each answer with method, route, status and seconds.
 Note = Callable[[str, str, int, float], None]

@@ -25,9 +25,7 @@ def document() -> str:
         with closing(home.open_journal()) as journal:
             allocator = policy("coach")
             handler = Handler(NullPlatform(), journal, allocator)
-            service = Service(
-                home, handler, journal=journal.path, past={}, nodes=(), policy=allocator, folders=()
-            )
+            service = Service(home, handler, journal=journal.path, past={}, nodes=(), policy=allocator, folders=())
             with closing(service):
                 return json.dumps(make_app(service, "").openapi(), indent=1, ensure_ascii=False) + "\n"
 

@@ -167,13 +167,7 @@ class Service:
     def progress(self, name: str) -> float | None:
         """The trained share of a job's running epoch; None where none runs."""
         job, seen = self.jobs.get(name), self.handler.progress.get(name)
-        if (
-            job is None
-            or seen is None
-            or job.running is None
-            or job.running.token != seen.token
-            or not seen.total
-        ):
+        if job is None or seen is None or job.running is None or job.running.token != seen.token or not seen.total:
             return None
         return min(1.0, seen.samples / seen.total)
 
@@ -250,10 +244,7 @@ class Service:
         """
         loaded = await asyncio.to_thread(self._load, files)
         taken = await self.take(with_policy(policy, [one.spec for one in loaded], self.policy), request)
-        return [
-            replace(one, warnings=tuple(map(str, file.warnings)))
-            for one, file in zip(taken, loaded, strict=True)
-        ]
+        return [replace(one, warnings=tuple(map(str, file.warnings))) for one, file in zip(taken, loaded, strict=True)]
 
     async def take(self, specs: Sequence[TrainingJob], request: KeyedRequest = NO_KEY) -> list[SubmittedJob]:
         """Take on jobs, all or none: a new one, or one of the same description that was left in the middle.
@@ -285,9 +276,7 @@ class Service:
             else:
                 one = chosen[number]
                 past = dict(self._past)
-                warning = (
-                    "" if one.past else await asyncio.to_thread(budget_warning, one.spec, past, self.nodes)
-                )
+                warning = "" if one.past else await asyncio.to_thread(budget_warning, one.spec, past, self.nodes)
                 note = "; ".join(filter(None, (one.said, warning)))
                 taken.append(SubmittedJob(self.row(one.name), one.past is not None, note))
         return taken

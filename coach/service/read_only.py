@@ -156,24 +156,18 @@ def serve_page(home: StateDirectory, port: int, ready: Callable[[str, str], None
     return 0
 
 
-async def _serve(
-    service: ReadOnlyService, listening: socket.socket, ready: Callable[[str, str], None]
-) -> None:
+async def _serve(service: ReadOnlyService, listening: socket.socket, ready: Callable[[str, str], None]) -> None:
     port = listening.getsockname()[1]
     # Nothing but the browser calls it, so its token is for this process alone.
     app = make_app(service, secrets.token_urlsafe(32), port=port)
-    http = Http(
-        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none")
-    )
+    http = Http(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"))
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     answering = asyncio.create_task(http.serve(sockets=[listening]))
     looking = asyncio.create_task(service.look())
     ready(f"http://127.0.0.1:{port}", app.state.logins.code())
-    await asyncio.wait(
-        {answering, looking, asyncio.create_task(stopped.wait())}, return_when=asyncio.FIRST_COMPLETED
-    )
+    await asyncio.wait({answering, looking, asyncio.create_task(stopped.wait())}, return_when=asyncio.FIRST_COMPLETED)
     service.stopping = True
     service.wake()
     looking.cancel()

@@ -52,9 +52,7 @@ def find(journal: Journal, key: str | None, what: bytes) -> KeyedRequest:
     for request, seq, kind, job in journal.requested(f"{marked}."):
         other, _, number = request.rpartition(".")
         if other != identity:
-            raise UserError(
-                f"the Idempotency-Key {key} was used for another request, about job {job}; take a new key"
-            )
+            raise UserError(f"the Idempotency-Key {key} was used for another request, about job {job}; take a new key")
         done[int(number)] = Done(job, kind == ResumeRequested.__name__, seq)
     return KeyedRequest(identity, done)
 

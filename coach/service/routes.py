@@ -318,9 +318,7 @@ async def submit(context: InContext, submission: schemas.Submission, key: Key = 
             schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note, warnings=list(one.warnings))
             for one in taken
         ]
-        return schemas.Submitted(
-            seq=min([seq, *(one.seq - 1 for one in (request.done or {}).values())]), jobs=rows
-        )
+        return schemas.Submitted(seq=min([seq, *(one.seq - 1 for one in (request.done or {}).values())]), jobs=rows)
 
     return await context.once(key, submission, do)
 
@@ -350,8 +348,6 @@ async def resume(context: InContext, name: Name, resumption: schemas.Resumption,
     added = to_money(resumption.add_budget)
 
     async def do(request: KeyedRequest) -> JobRow:
-        return await context.service.resume(
-            name, added, budget, request, accept_model=resumption.accept_model
-        )
+        return await context.service.resume(name, added, budget, request, accept_model=resumption.accept_model)
 
     return await context.once(key, resumption, do, name)

@@ -53,9 +53,7 @@ class Submission(_Body):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     files: Annotated[list[JobFile], Field(min_length=1, max_length=MAX_FILES)]
-    policy: Annotated[
-        str, Field(max_length=40, description="Instead of the jobs' own, such as static:2x1.")
-    ] = ""
+    policy: Annotated[str, Field(max_length=40, description="Instead of the jobs' own, such as static:2x1.")] = ""
 
 
 class SimulatedNodes(_Body):
@@ -86,9 +84,7 @@ class Simulation(_Body):
         }
     )
 
-    jobs: Annotated[
-        list[Annotated[str, Field(pattern=NAME, max_length=40)]], Field(max_length=MAX_SIMULATED)
-    ] = []
+    jobs: Annotated[list[Annotated[str, Field(pattern=NAME, max_length=40)]], Field(max_length=MAX_SIMULATED)] = []
     files: Annotated[list[JobFile], Field(max_length=MAX_SIMULATED)] = []
     policies: Annotated[
         list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9:=.,_-]*$", max_length=80)]],
@@ -102,9 +98,7 @@ class Resumption(_Body):
 
     accept_model: Annotated[
         bool,
-        Field(
-            description="Go on with the model file as it is now, where it was changed since; else that is refused."
-        ),
+        Field(description="Go on with the model file as it is now, where it was changed since; else that is refused."),
     ] = False
     add_budget: Annotated[
         float,
@@ -130,27 +124,19 @@ class Resumption(_Body):
 class Suspension(_Body):
     """How to stop."""
 
-    now: Annotated[bool, Field(description="At once, instead of at the checkpoint of the running epoch.")] = (
-        False
-    )
+    now: Annotated[bool, Field(description="At once, instead of at the checkpoint of the running epoch.")] = False
 
 
 class AccountTerms(_Body):
     """A budget over jobs: `amount` in each `period`: ever, month, week, or a rolling window such as 30d."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"amount": 50, "currency": "USD", "period": "month"}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"amount": 50, "currency": "USD", "period": "month"}]})
 
     amount: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
     period: Annotated[str, Field(pattern=r"^[a-z0-9.]+$", max_length=20)] = "ever"
-    timezone: Annotated[
-        str, Field(max_length=64, description="Where months and weeks begin at midnight.")
-    ] = "UTC"
-    parent: Annotated[str, Field(max_length=40, description="The account that it is in, which pays too.")] = (
-        ""
-    )
+    timezone: Annotated[str, Field(max_length=64, description="Where months and weeks begin at midnight.")] = "UTC"
+    parent: Annotated[str, Field(max_length=40, description="The account that it is in, which pays too.")] = ""
     labels: Annotated[
         dict[str, str],
         Field(

@@ -196,9 +196,7 @@ class _Running:
         )
         http = Http(config)
         answering = asyncio.create_task(http.serve(sockets=[self._listening]))
-        here = endpoint.Endpoint(
-            self._url(), os.getpid(), str(self._token), metadata.version("coach-trainer")
-        )
+        here = endpoint.Endpoint(self._url(), os.getpid(), str(self._token), metadata.version("coach-trainer"))
         endpoint.publish(self._serving.home, here)
         self._planned()
         self._ready(here)
@@ -244,9 +242,7 @@ class _Running:
 
     async def _all_stopped(self, service: Service) -> None:
         await self._stop_asked.wait()
-        await service.until(
-            lambda: all(over(job) or name in self._left for name, job in service.jobs.items())
-        )
+        await service.until(lambda: all(over(job) or name in self._left for name, job in service.jobs.items()))
 
     def _url(self) -> str:
         host, port = self._listening.getsockname()[:2]
@@ -278,9 +274,7 @@ class _Running:
         self._left = self._left or handler.leave_programs()
         if self._left:
             log.info("the programs of %s go on, for the next handler", ", ".join(sorted(self._left)))
-        living = [
-            name for name, job in self._service.jobs.items() if not over(job) and name not in self._left
-        ]
+        living = [name for name, job in self._service.jobs.items() if not over(job) and name not in self._left]
         handler.suspend(living, now=level == 2, by_user=False)
         self._stop_asked.set()
 

@@ -121,9 +121,7 @@ class Record:
 
     def _take_rows(self) -> None:
         """Add the new rows to the columns."""
-        for column, values in zip(
-            COLUMNS, np.array(self._new_rows, float).reshape(-1, len(COLUMNS)).T, strict=True
-        ):
+        for column, values in zip(COLUMNS, np.array(self._new_rows, float).reshape(-1, len(COLUMNS)).T, strict=True):
             self._rows[column].frombytes(values.tobytes())
         self._new_rows.clear()
 

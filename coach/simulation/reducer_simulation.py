@@ -115,9 +115,7 @@ class Driver:
             for number in range(len(self._nodes)):
                 self._plan_loss(number)
 
-    def submit_at(
-        self, at: float, name: str, document: dict[str, Any], dynamics: JobDynamics, **known: Any
-    ) -> None:
+    def submit_at(self, at: float, name: str, document: dict[str, Any], dynamics: JobDynamics, **known: Any) -> None:
         """Submit a job file's content at `at`; `known` as in `JobSubmitted`. What an epoch is, `dynamics` says."""
         document = {**document, "spec": {key: it for key, it in document["spec"].items() if key != "epoch"}}
         self.dynamics[name] = dynamics
@@ -137,9 +135,7 @@ class Driver:
     @property
     def left(self) -> dict[str, Ended]:
         """The jobs that have not ended, as they are now (`ended` is NaN)."""
-        return {
-            name: Ended.of(job, math.nan, self._held_by_now(name)) for name, job in self.reducer.jobs.items()
-        }
+        return {name: Ended.of(job, math.nan, self._held_by_now(name)) for name, job in self.reducer.jobs.items()}
 
     def _held_by_now(self, job: str) -> Resources:
         pods = self.standing.get(job, {}).values()
@@ -346,9 +342,7 @@ class Driver:
             self.now,
             # The speed is that of the job alone on the machine: too few cores have slowed it already.
             min(dynamics.cores(*order.allocation), self._machine),
-            loss=dynamics.loss(x) + noise
-            if job.spec.curve == "score"
-            else max(1e-9, dynamics.loss(x) + noise),
+            loss=dynamics.loss(x) + noise if job.spec.curve == "score" else max(1e-9, dynamics.loss(x) + noise),
             accuracy=None if dynamics.accuracy is None else min(1.0, max(0.0, dynamics.accuracy(x) - noise)),
             samples=samples,
             evaluate=evaluate,

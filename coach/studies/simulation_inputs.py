@@ -45,9 +45,7 @@ def recorded(path: Path) -> SimulatedJobs:
             runs += _runs(file)
     trained = sorted((run for run in runs if run.job.full_epochs), key=lambda run: run.job.submitted_at)
     if not trained:
-        raise UserError(
-            f"--journal {path}: no job there has trained; give a journal.db or a COACH_HOME with such jobs"
-        )
+        raise UserError(f"--journal {path}: no job there has trained; give a journal.db or a COACH_HOME with such jobs")
     jobs = distinct([run.job.job_file for run in trained])
     origins = {"speed, curve and arrival as in its real run": [job.name for job in jobs]}
     if left := [run.job.name for run in runs if not run.job.full_epochs]:

@@ -138,18 +138,14 @@ def _system(
     return reasons, driver.events
 
 
-def records_of(
-    question: Question, policy: str, seed: int, placement: str, begin: float
-) -> list[Action | Event]:
+def records_of(question: Question, policy: str, seed: int, placement: str, begin: float) -> list[Action | Event]:
     """What a journal would have of one run at `system` fidelity that begins at `begin`, in seconds since 1970."""
     records: list[Action | Event] = []
     _driver(question, policy, seed, placement, journal=records.append, begin=begin).run()
     return records
 
 
-def _driver(
-    question: Question, spec: str, seed: int, placement: str, *, begin: float = 0.0, **heard: Any
-) -> Driver:
+def _driver(question: Question, spec: str, seed: int, placement: str, *, begin: float = 0.0, **heard: Any) -> Driver:
     """The run with all jobs submitted. `heard`: Driver's `usage` and `journal`."""
     policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, question.node_lost, question.function_lost)
@@ -187,8 +183,7 @@ def with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
     if not limits.framework.has_servers:
         servers = 0  # such a job takes the workers alone
     if not (
-        limits.workers.min <= workers <= limits.workers.max
-        and limits.servers.min <= servers <= limits.servers.max
+        limits.workers.min <= workers <= limits.workers.max and limits.servers.min <= servers <= limits.servers.max
     ):
         raise UserError(
             f"{policy.name} is outside the limits of job {job.name}, which allow {allowed(limits)}; nothing was "

@@ -110,9 +110,7 @@ class Framework(Protocol):
     def make_group(self, request: StartRequest) -> Group:
         """The member of a fixed group, not yet in it. Only where groups can be fixed."""
 
-    def make_elastic_group(
-        self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]
-    ) -> Any:
+    def make_elastic_group(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> Any:
         """A worker's side of a group that changes while it trains. Only where groups can be elastic."""
 
     def make_learner(self, request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> Learner:

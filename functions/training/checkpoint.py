@@ -77,9 +77,7 @@ def read(file: BinaryIO) -> Checkpoint:
     with zipfile.ZipFile(file) as archive:
         meta = json.loads(archive.read(META))
         if meta.get("format") != FORMAT or meta.get("version") != VERSION:
-            raise ValueError(
-                f"format {meta.get('format')!r} version {meta.get('version')!r}, not {FORMAT} {VERSION}"
-            )
+            raise ValueError(f"format {meta.get('format')!r} version {meta.get('version')!r}, not {FORMAT} {VERSION}")
         if meta["crc32"] != {each.filename: each.CRC for each in archive.infolist() if each.filename != META}:
             raise ValueError("its content is not what was written")
         arrays = {}

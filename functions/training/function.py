@@ -260,9 +260,7 @@ class Function:
         before, now = child.request.group_part(), asked.group_part()
         changed = [name for name in now if now[name] != before[name]]
         if changed:
-            message = (
-                f"group {asked.group} was formed with another {', '.join(changed)}; use another group id"
-            )
+            message = f"group {asked.group} was formed with another {', '.join(changed)}; use another group id"
             raise TrainingError("BadRequest", message)
         epoch = self._make_current(asked)
         self._zygote.send({"op": "deadline", "serial": child.serial, "at": epoch.deadline})
@@ -333,9 +331,7 @@ class Function:
         else:
             ready_at = self._zygote.ready_at
             until = (
-                child.asked_at + IMPORT_SECONDS
-                if ready_at is None
-                else max(child.asked_at, ready_at) + OBEY_SECONDS
+                child.asked_at + IMPORT_SECONDS if ready_at is None else max(child.asked_at, ready_at) + OBEY_SECONDS
             )
         if time.monotonic() > until:
             if linux.is_stopped(self._zygote.pid):
@@ -397,13 +393,9 @@ class Function:
         epoch = self._epoch
         if epoch is not None and not epoch.over:
             if message["cause"] == "deadline" and time.monotonic() >= epoch.deadline:
-                self._fail(
-                    TrainingError("DeadlineExceeded", f"the group was {epoch.state} still at its deadline")
-                )
+                self._fail(TrainingError("DeadlineExceeded", f"the group was {epoch.state} still at its deadline"))
             elif message["cause"] == "deadline":
-                self._fail(
-                    TrainingError("PeerLost", "the group had just ended, at the deadline of the epoch before")
-                )
+                self._fail(TrainingError("PeerLost", "the group had just ended, at the deadline of the epoch before"))
             elif message["signal"] is None and message["exit_status"] == 0:
                 if child.newest is not None and child.request.elastic and self.role != "scheduler":
                     self._fork(child.newest)  # it had left the group before it heard of this epoch
@@ -424,9 +416,7 @@ class Function:
             child.socket.close()
             loading = child.loading
             if loading is None:
-                self._fail(
-                    TrainingError("PeerLost", f"the function's own process {self._zygote.pid} was killed")
-                )
+                self._fail(TrainingError("PeerLost", f"the function's own process {self._zygote.pid} was killed"))
             elif time.monotonic() > loading["until"]:
                 self._fail(TrainingError(loading["reason"], loading["message"]))
             else:
@@ -435,9 +425,7 @@ class Function:
                 self._lost_loading = child.request.model if loading["what"] == "model" else None
                 words = f"the function's process ended while loading the {loading['what']}"
                 self._fail(
-                    TrainingError("ModelInvalid", f"{words}, twice")
-                    if again
-                    else TrainingError("PeerLost", words)
+                    TrainingError("ModelInvalid", f"{words}, twice") if again else TrainingError("PeerLost", words)
                 )
         self._replace_zygote()
 
@@ -463,9 +451,7 @@ def how_it_ended(asked: StartRequest, ended: dict) -> TrainingError:
     rss = f"its largest size was {ended['max_rss_gib']:.2f} GiB"
     limit = f", its limit {asked.memory:g} GiB" if asked.memory is not None else ""
     if ended["out_of_memory"]:
-        return TrainingError(
-            "OutOfMemory", f"the kernel killed {asked.name} for want of memory; {rss}{limit}"
-        )
+        return TrainingError("OutOfMemory", f"the kernel killed {asked.name} for want of memory; {rss}{limit}")
     if ended["signal"] is not None:
         return TrainingError("PeerLost", f"{asked.name} was killed by signal {ended['signal']}; {rss}{limit}")
     return TrainingError("PeerLost", f"{asked.name} ended with status {ended['exit_status']}; {rss}{limit}")

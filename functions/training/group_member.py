@@ -33,9 +33,7 @@ def run(request: StartRequest, loaded: Loaded, function: socket.socket) -> NoRet
         linux.keep_freed_memory()
         kind = "elastic" if request.elastic else "fixed"
         if kind not in (can := backend.current().groups):
-            message = (
-                f"elastic is {str(request.elastic).lower()} for {request.name}; groups here are {can[0]}"
-            )
+            message = f"elastic is {str(request.elastic).lower()} for {request.name}; groups here are {can[0]}"
             raise TrainingError("BadRequest", message)
         backend.current().limit_threads(request.threads)
         reporter.state("forming")
@@ -49,9 +47,7 @@ def run(request: StartRequest, loaded: Loaded, function: socket.socket) -> NoRet
             liveness = Member(request, _Listener(reporter, request).heard)
         group = backend.current().make_group(request)
         if request.role == "worker":
-            worker = Worker(
-                request, loaded, group=group, liveness=liveness, reporter=reporter, function=function
-            )
+            worker = Worker(request, loaded, group=group, liveness=liveness, reporter=reporter, function=function)
             worker.run()
         else:
             group.serve()

@@ -121,9 +121,7 @@ class Metrics:
         for name, value in found.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "loss":
                 right = "a letter, then at most 63 letters, digits and _.@/-; `loss` is what the model file's loss is"
-                raise TrainingError(
-                    "ModelInvalid", f"{where} returned a metric named {name!r}; right: {right}"
-                )
+                raise TrainingError("ModelInvalid", f"{where} returned a metric named {name!r}; right: {right}")
             numbers[name] = _number(value, name, where)
         return numbers
 

@@ -47,9 +47,7 @@ class Reporter:
 
     def progress(self, **progress: object) -> None:
         """Progress is dropped rather than waited for when the function does not read."""
-        ipc.send(
-            self._function, {"event": "progress", "epoch": self.epoch, "progress": progress}, block=False
-        )
+        ipc.send(self._function, {"event": "progress", "epoch": self.epoch, "progress": progress}, block=False)
 
     def done(self, report: dict, epoch: str | None = None) -> None:
         """The epoch's report; nothing more comes for it."""

@@ -38,32 +38,19 @@ def _whole(least: int, most: int = 2**53) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
             return "must be a whole number"
-        return (
-            None
-            if least <= value <= most
-            else f"must be at least {least}" + (f", at most {most}" * (most < 2**53))
-        )
+        return None if least <= value <= most else f"must be at least {least}" + (f", at most {most}" * (most < 2**53))
 
     return check
 
 
 def _positive(value: Any) -> str | None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or value <= 0
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         return "must be a number above 0"
     return None
 
 
 def _text(value: Any) -> str | None:
-    return (
-        None
-        if isinstance(value, str) and 0 < len(value) <= 4096
-        else "must be a text of 1 to 4096 characters"
-    )
+    return None if isinstance(value, str) and 0 < len(value) <= 4096 else "must be a text of 1 to 4096 characters"
 
 
 def _texts(value: Any) -> str | None:
@@ -121,8 +108,7 @@ def _hexadecimal(value: Any) -> str | None:
 
 def _files(value: Any) -> str | None:
     good = isinstance(value, dict) and not any(
-        name.startswith("/") or ".." in name.split("/") or _hexadecimal(sha256)
-        for name, sha256 in value.items()
+        name.startswith("/") or ".." in name.split("/") or _hexadecimal(sha256) for name, sha256 in value.items()
     )
     return None if good else "must be SHA-256 by relative path"
 
@@ -145,9 +131,7 @@ _MODEL = _object(
     files=_or_null(_files),
     args=_or_null(_arguments),
 )
-_DATA = _object(
-    uri=_or_null(_text), format=_one_of(*FORMATS), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1))
-)
+_DATA = _object(uri=_or_null(_text), format=_one_of(*FORMATS), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1)))
 Text = Annotated[str, _text]
 Whole = Annotated[int, _whole(0)]
 Positive = Annotated[float, _positive]
@@ -245,9 +229,7 @@ def parse(body: Any, role: str) -> StartRequest:
     faults = [f"{key} is not a known field" for key in given if key not in CHECKS]
     required = [field.name for field in fields(StartRequest) if field.default is MISSING]
     faults += [f"{key} is missing" for key in required if key not in given]
-    faults += [
-        f"{key} {fault}" for key, value in given.items() if key in CHECKS and (fault := CHECKS[key](value))
-    ]
+    faults += [f"{key} {fault}" for key, value in given.items() if key in CHECKS and (fault := CHECKS[key](value))]
     if not faults:
         request = StartRequest(**given)
         faults = _agreement(request, role)
@@ -280,13 +262,9 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
     if request.fraction is not None and request.fraction > 1:
         faults.append(f"fraction is {request.fraction:g}, more than the whole data set")
     if request.batch_size < request.workers:
-        faults.append(
-            f"batch_size is {request.batch_size}, less than one sample for each of {request.workers} workers"
-        )
+        faults.append(f"batch_size is {request.batch_size}, less than one sample for each of {request.workers} workers")
     if request.seconds is not None and request.workers != 1 and not request.elastic:
-        faults.append(
-            "seconds is for one worker only, or an elastic group: others would stop at different steps"
-        )
+        faults.append("seconds is for one worker only, or an elastic group: others would stop at different steps")
     if request.position > 0 and request.weights_in is None:
         faults.append(f"position is {request.position}, so weights_in must name the checkpoint to go on from")
     return faults

@@ -104,9 +104,7 @@ class Worker:
         self._reader: Reader | None = None
         self._forming: Background | None = None
         self._progress: dict = {}
-        self._at: tuple[str | None, int] | None = (
-            None  # the checkpoint and position that the learner holds now
-        )
+        self._at: tuple[str | None, int] | None = None  # the checkpoint and position that the learner holds now
 
     def run(self) -> None:
         """Train epochs until one is the last, or the function is gone."""
@@ -348,9 +346,7 @@ def own_data(request: StartRequest, model: ModuleType) -> DataSet:
     uri, spec = model_file.shown(request.model["uri"]), request.data
     reader = getattr(model, "data", None)
     if not callable(reader):
-        raise TrainingError(
-            "ModelInvalid", f"the data's format is {spec['format']}, but {uri} defines no data(split)"
-        )
+        raise TrainingError("ModelInvalid", f"the data's format is {spec['format']}, but {uri} defines no data(split)")
     splits = []
     place = spec.get("uri")
     arguments = []

@@ -19,9 +19,7 @@ class ZygoteHandle:
     `liveness` is the writing end of a pipe: the kernel kills the zygote when this process no longer holds it.
     """
 
-    def __init__(
-        self, end: socket.socket, liveness: int, pid: int, process: subprocess.Popen | None = None
-    ) -> None:
+    def __init__(self, end: socket.socket, liveness: int, pid: int, process: subprocess.Popen | None = None) -> None:
         self.socket = end
         self.pid = pid
         self.imports_seconds: float | None = None  # None until it is ready

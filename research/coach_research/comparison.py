@@ -90,9 +90,7 @@ def counts(rows: Sequence[Comparison]) -> dict[str, str]:
 
 def ends(rows: Sequence[Comparison]) -> list[tuple[str, Comparison]]:
     """The judged rows that are nearest to and farthest from the paper."""
-    judged = sorted(
-        (row for row in rows if row.role == JUDGED and row.runs), key=lambda row: abs(row.relative)
-    )
+    judged = sorted((row for row in rows if row.role == JUDGED and row.runs), key=lambda row: abs(row.relative))
     return [("best", judged[0]), ("worst", judged[-1])] if judged else []
 
 
@@ -131,9 +129,7 @@ def comparison_figure(rows: Sequence[Comparison]) -> Figure:
     for place, row in enumerate(reversed(rows)):
         colour = BLUE if row.within else ORANGE
         middle, half = 100.0 * row.relative, 100.0 * row.relative_half_width
-        axes.barh(
-            place, 200.0 * row.tolerance, left=-100.0 * row.tolerance, height=0.8, color="0.92", zorder=0
-        )
+        axes.barh(place, 200.0 * row.tolerance, left=-100.0 * row.tolerance, height=0.8, color="0.92", zorder=0)
         axes.plot([middle - half, middle + half], [place, place], color=colour, linewidth=2)
         axes.plot(middle, place, "o", color=colour, markerfacecolor=colour if row.role == JUDGED else "white")
     axes.set_yticks(range(len(rows)), [row.measure for row in reversed(rows)], fontsize=8)

@@ -100,9 +100,7 @@ def run_scenario(
 
     tasks = [(replicate, (scenario.experiment, parameters, seed)) for seed in missing]
     stored = len(runs)
-    _, interrupted = gather(
-        tasks, processes=processes, done=add, progress=lambda ended: progress(stored + ended)
-    )
+    _, interrupted = gather(tasks, processes=processes, done=add, progress=lambda ended: progress(stored + ended))
     return _outcome(scenario, parameters, runs, interrupted)
 
 
@@ -189,11 +187,7 @@ def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str
     for one in (outcome for outcome in outcomes if outcome.seeds and outcome.scenario.targets):
         scenario = one.scenario
         found = counts([row for row in rows if row.scenario == scenario.name]).values()
-        runs = (
-            f"{len(one.seeds)} of {scenario.seeds}"
-            if len(one.seeds) < scenario.seeds
-            else f"{scenario.seeds}"
-        )
+        runs = f"{len(one.seeds)} of {scenario.seeds}" if len(one.seeds) < scenario.seeds else f"{scenario.seeds}"
         lines.append(
             f"| [{scenario.name}]({scenario.name}/comparison.md) | {scenario.paper} | {runs} | {' | '.join(found)} |"
         )
@@ -226,11 +220,7 @@ def _text(outcome: Outcome) -> str:
         f"{len(scenario.free_parameters)} free parameters"
         + (f" ({', '.join(scenario.free_parameters)})." if scenario.free_parameters else "."),
         "",
-        *(
-            [f"A variant of {scenario.variant_of}, which judges these numbers.", ""]
-            if scenario.variant_of
-            else []
-        ),
+        *([f"A variant of {scenario.variant_of}, which judges these numbers.", ""] if scenario.variant_of else []),
         *([comparison_table(outcome.comparisons()), ""] if scenario.targets else []),
         *_own_table(outcome),
         scenario.notes.strip(),

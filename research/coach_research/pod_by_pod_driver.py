@@ -27,9 +27,7 @@ __all__ = ["PodByPodDriver", "parse_placement"]
 class PodByPodDriver(Driver):
     """`default` None: pods are placed as gangs, as by `Driver`."""
 
-    def __init__(
-        self, nodes: Sequence[Node], *given: Any, default: Default | None = None, **named: Any
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], *given: Any, default: Default | None = None, **named: Any) -> None:
         self._default = default
         # Its own generator, so that faults and noise are the same under any placement.
         rng = np.random.default_rng([named.get("seed", 0), 3])

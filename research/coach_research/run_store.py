@@ -71,9 +71,7 @@ def write_runs(path: Path, runs: Mapping[int, Mapping[str, float]]) -> None:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["measure", "seed", "value"])
         for name in names:
-            out.writerows(
-                [name, seed, repr(float(runs[seed][name]))] for seed in sorted(runs) if name in runs[seed]
-            )
+            out.writerows([name, seed, repr(float(runs[seed][name]))] for seed in sorted(runs) if name in runs[seed])
     half.replace(path)
 
 

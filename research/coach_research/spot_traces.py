@@ -58,9 +58,7 @@ def run(  # noqa: PLR0917
             break
         if holding.kind is Kind.SPOT and not there:
             holding = Holding()
-        now = Situation(
-            deadline - elapsed, left, money - cost, bool(there), holding, elapsed, work - left, seen
-        )
+        now = Situation(deadline - elapsed, left, money - cost, bool(there), holding, elapsed, work - left, seen)
         before, holding = holding, choose(now, terms)
         changes += holding.kind is not Kind.NOTHING and holding is not before
         speed = terms.speeds[holding.workers - 1] if holding.workers else 0.0

@@ -57,9 +57,7 @@ def answer(question: Question, policy: str, seed: int) -> Result:
     )
     record = engine.run()
     record.renumber(order)
-    return Result.of(
-        record, policy, seed, engine.events, time.perf_counter() - began, placement=placement(policy)
-    )
+    return Result.of(record, policy, seed, engine.events, time.perf_counter() - began, placement=placement(policy))
 
 
 def look(trace: str) -> tuple[list[str], dict[str, Any], tuple[Node, ...]]:

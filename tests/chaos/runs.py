@@ -70,13 +70,10 @@ async def run_with(fault: Fault, stage: Stage) -> Outcome:
         finally:
             log.close()
         lost += [
-            f"left: {what}"
-            for what in await asyncio.to_thread(gone, lambda: marked("COACH_HOME", str(home.path)), 10)
+            f"left: {what}" for what in await asyncio.to_thread(gone, lambda: marked("COACH_HOME", str(home.path)), 10)
         ]
         lost += [f"left: {path.name}" for path in temporary.iterdir()]
-        lost += [
-            f"left: {path.name}" for path in home.checkpoints("struck").iterdir() if path.suffix != ".ckpt"
-        ]
+        lost += [f"left: {path.name}" for path in home.checkpoints("struck").iterdir() if path.suffix != ".ckpt"]
         if lost:
             lost.append((Path(name) / "out").read_text()[-1500:])
         return Outcome(struck, lost, job.attempts, len(job.epochs), [], time.monotonic() - began)
@@ -134,19 +131,13 @@ def _is_instant(record: Record, fault: Fault) -> bool:
         case Instant.STARTING:
             return isinstance(record, act.DeployPods)
         case Instant.PROBING:
-            return (
-                isinstance(record, act.RunEpoch)
-                and record.kind is EpochKind.PROBE
-                and record.number >= fault.epoch
-            )
+            return isinstance(record, act.RunEpoch) and record.kind is EpochKind.PROBE and record.number >= fault.epoch
         case Instant.FORMING:
             return isinstance(record, act.RunEpoch)
         case Instant.TRAINING | Instant.EVALUATING:
             return isinstance(record, act.RunEpoch) and record.number >= fault.epoch
         case Instant.SETTLING:
-            return (
-                isinstance(record, ev.EpochFinished) and int(record.token.rpartition(".")[2]) >= fault.epoch
-            )
+            return isinstance(record, ev.EpochFinished) and int(record.token.rpartition(".")[2]) >= fault.epoch
 
 
 @contextlib.contextmanager

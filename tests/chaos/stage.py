@@ -135,9 +135,7 @@ def losses(job: Job, injected: int, calm: Sequence[float]) -> list[str]:
             found.append(what)
 
     expect(job.state is State.SUCCEEDED, f"ended {job.state} {job.reason}: {job.message}")
-    expect(
-        job.attempts <= len(job.epochs) + injected, f"{job.attempts} attempts for {len(job.epochs)} epochs"
-    )
+    expect(job.attempts <= len(job.epochs) + injected, f"{job.attempts} attempts for {len(job.epochs)} epochs")
     expect([e.number for e in job.epochs] == list(range(1, len(job.epochs) + 1)), "epochs twice or missing")
     position = 0
     for epoch in job.epochs:
@@ -146,9 +144,7 @@ def losses(job: Job, injected: int, calm: Sequence[float]) -> list[str]:
             continue
         wanted = reference_curve(job.spec.framework)[position]
         off = abs(epoch.report.loss - wanted) / wanted
-        expect(
-            off < TOLERANCE, f"epoch {epoch.number}: loss {epoch.report.loss} is {off:.1e} off the reference"
-        )
+        expect(off < TOLERANCE, f"epoch {epoch.number}: loss {epoch.report.loss} is {off:.1e} off the reference")
     expect(job.position == position, f"position {job.position}, samples {position}")
     # An elastic group that has lost a worker adds the same numbers in another order.
     whole = all(epoch.allocation == (2, 2) and epoch.kind is EpochKind.FULL for epoch in job.epochs)
@@ -158,9 +154,7 @@ def losses(job: Job, injected: int, calm: Sequence[float]) -> list[str]:
     ledger = job.ledger
     expect(sum(job.charges.values()) == ledger.spent, f"spent {ledger.spent}, charges {job.charges}")
     counted = {epoch.token: epoch.cost for epoch in job.epochs}
-    expect(
-        all(job.charges.get(t) == cost for t, cost in counted.items()), "an epoch's cost is not its charge"
-    )
+    expect(all(job.charges.get(t) == cost for t, cost in counted.items()), "an epoch's cost is not its charge")
     expect(0 < ledger.spent <= (ledger.budget or 0), f"spent {ledger.spent} of {ledger.budget}")
     expect(ledger.reserved == 0 and not job.pods, "something is still held")
     return found
@@ -220,17 +214,13 @@ class Stage:
                     yield stage
             finally:
                 tempfile.tempdir = None
-            left = gone(
-                lambda: [command(pid) for pid in descendants(os.getpid()) if "training" in command(pid)], 5
-            )
+            left = gone(lambda: [command(pid) for pid in descendants(os.getpid()) if "training" in command(pid)], 5)
             left += [str(path) for path in temporary.iterdir()]
             assert not left, f"left behind: {left}"
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def _handler(
-        cls, folder: Path, framework: Framework, servers_are: ParameterServer
-    ) -> AsyncIterator[Stage]:
+    async def _handler(cls, folder: Path, framework: Framework, servers_are: ParameterServer) -> AsyncIterator[Stage]:
         journal = Journal.write(folder / "journal.db")
         local = LocalPlatform(
             ROOMY,
@@ -344,25 +334,18 @@ class Stage:
                 )
                 await asyncio.sleep(fault.share * 0.4)
             case Instant.FORMING:
-                await seen(
-                    lambda _, action: isinstance(action, act.RunEpoch) and action.group.endswith(".g1")
-                )
+                await seen(lambda _, action: isinstance(action, act.RunEpoch) and action.group.endswith(".g1"))
                 await asyncio.sleep(fault.share * 0.25)
             case Instant.TRAINING:
-                await seen(
-                    lambda _, action: isinstance(action, act.RunEpoch) and action.number >= fault.epoch
-                )
+                await seen(lambda _, action: isinstance(action, act.RunEpoch) and action.number >= fault.epoch)
                 await asyncio.sleep(fault.share * train)
             case Instant.EVALUATING:
-                await seen(
-                    lambda _, action: isinstance(action, act.RunEpoch) and action.number >= fault.epoch
-                )
+                await seen(lambda _, action: isinstance(action, act.RunEpoch) and action.number >= fault.epoch)
                 await asyncio.sleep(train + fault.share * evaluate)
             case Instant.SETTLING:
                 await seen(
                     lambda event, _: (
-                        isinstance(event, ev.EpochFinished)
-                        and len(self.handler.jobs[name].epochs) >= fault.epoch
+                        isinstance(event, ev.EpochFinished) and len(self.handler.jobs[name].epochs) >= fault.epoch
                     )
                 )
                 await asyncio.sleep(fault.share * 0.03)

@@ -47,9 +47,7 @@ def job_of(home: StateDirectory) -> Job | None:
     return None
 
 
-def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(
-    home: StateDirectory, tmp_path: Path
-) -> None:
+def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(home: StateDirectory, tmp_path: Path) -> None:
     temporary, file, filler = tmp_path / "tmp", tmp_path / "job.yaml", home.path.parent / "filler"
     temporary.mkdir()
     file.write_text(yaml.safe_dump(job_file("long", probing=False)))

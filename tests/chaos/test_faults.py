@@ -30,9 +30,7 @@ from tests.chaos.stage import ROOMY, Stage, losses
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
 
-def run_with(
-    name: str, disturb: Callable[[Stage], None]
-) -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
+def run_with(name: str, disturb: Callable[[Stage], None]) -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
     """A job on a stage of its own, its failed attempts, and the losses of an undisturbed one."""
 
     async def main() -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
@@ -56,16 +54,12 @@ def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
 
     def disturb(stage: Stage) -> None:
         def damage(event: ev.Event, actions: Sequence[act.Action]) -> None:
-            orders = [
-                action for action in actions if isinstance(action, act.RunEpoch) and action.job == "cut"
-            ]
+            orders = [action for action in actions if isinstance(action, act.RunEpoch) and action.job == "cut"]
             if orders and orders[0].number == 5 and not cut:
                 path = Path((orders[0].weights_in or "").removeprefix("file://"))
                 path.write_bytes(path.read_bytes()[:-100])
                 cut.append(path)
-                pid = stage.process(
-                    "cut", Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 5, 0.0)
-                )
+                pid = stage.process("cut", Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 5, 0.0))
                 assert pid
                 os.kill(pid, signal.SIGKILL)
 

@@ -95,9 +95,7 @@ def test_the_page_of_commands_is_that_of_the_code() -> None:
         ("ps", "-o", "xml"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_says_how(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
-) -> None:
+def test_wrong_usage_ends_with_2_and_says_how(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
     assert err.startswith("Usage: coach")
@@ -137,9 +135,7 @@ def test_what_cannot_be_done_is_one_clear_error(
     assert not home.path.exists()
 
 
-def test_an_unknown_job_gets_the_nearest_names(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory
-) -> None:
+def test_an_unknown_job_gets_the_nearest_names(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     for command in ("show", "export", "plot"):
         code, _, err = run(capsys, command, "digist")
@@ -348,9 +344,7 @@ def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
     assert code == 2
 
 
-def test_a_warning_is_told_on_stderr_and_the_file_is_good(
-    capsys: pytest.CaptureFixture[str], job_file: Path
-) -> None:
+def test_a_warning_is_told_on_stderr_and_the_file_is_good(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
     job_file.write_text(job_file.read_text().replace("spec:", "spec:\n  suspend: true", 1))
     code, out, error = run(capsys, "validate", str(job_file))
     assert (code, out.count("\n"), error.count("\n")) == (0, 1, 1)
@@ -381,9 +375,7 @@ def test_convert_prints_where_no_folder_is_given(capsys: pytest.CaptureFixture[s
     assert run(capsys, "validate", "--no-check-files", str(tmp_path / "all.yaml"))[1].count("\n") == 3
 
 
-def test_files_of_one_name_do_not_overwrite_each_other(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_files_of_one_name_do_not_overwrite_each_other(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = THESIS.parents[1] / "Cifar10" / THESIS.name
     _, out, _ = run(capsys, "convert", str(THESIS), str(other), "-d", str(tmp_path))
     assert [Path(line).name for line in out.split()] == ["twoTenant83.yaml", "Cifar10-twoTenant83.yaml"]

@@ -32,8 +32,7 @@ def stored(home: StateDirectory, tmp_path: Path) -> Path:
     folder.mkdir()
     journal = Journal.write(home.journal(1))
     journal.append(
-        replace(one, checkpoints=folder.as_uri()) if isinstance(one, ev.JobSubmitted) else one
-        for one in world.history
+        replace(one, checkpoints=folder.as_uri()) if isinstance(one, ev.JobSubmitted) else one for one in world.history
     )
     journal.close()
     for name in ("digits", "other"):
@@ -109,9 +108,7 @@ def test_prune_all_leaves_the_records(capsys: pytest.CaptureFixture[str], stored
     assert code == 2 and "does not have" in err
 
 
-def test_a_job_that_goes_on_keeps_its_checkpoints(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory
-) -> None:
+def test_a_job_that_goes_on_keeps_its_checkpoints(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     journal = Journal.write(home.journal(1))
     journal.append(half_way().history)
     journal.close()

@@ -47,9 +47,7 @@ def test_validate_imports_nothing_slow(home: StateDirectory) -> None:
     assert (said.count("\n"), code) == (2, "0")
 
 
-def test_looking_at_a_job_with_fitted_models_imports_nothing_slow(
-    home: StateDirectory, tmp_path: Path
-) -> None:
+def test_looking_at_a_job_with_fitted_models_imports_nothing_slow(home: StateDirectory, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def net(): ...\n")
     file = tmp_path / "job.yaml"
     file.write_text(job_text("a", maxEpochs=100_000, **ENDLESS))

@@ -30,9 +30,7 @@ def spent() -> World:
     return one
 
 
-def test_an_account_is_made_changed_and_listed(
-    home: StateDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_account_is_made_changed_and_listed(home: StateDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "budget", "list")[1].startswith("no account yet; make one with: coach budget set")
     code, out, _ = run(capsys, "budget", "set", "research", "500USD")
     assert code == 0 and "500 USD" in out
@@ -156,9 +154,7 @@ def test_currencies_are_converted_by_the_users_rate_alone(
     file.parent.mkdir(parents=True)
     file.write_text("InstanceType,vCPUs,MemoryGiB,Price,Currency\nnode,16,64,0.80,EUR\n")
     monkeypatch.setenv("COACH_CATALOGS", str(tmp_path / "own"))
-    assert (
-        "no rate between EUR and" in run(capsys, "prices")[2] + run(capsys, "prices", "--currency", "USD")[2]
-    )
+    assert "no rate between EUR and" in run(capsys, "prices")[2] + run(capsys, "prices", "--currency", "USD")[2]
     assert [row["currency"] for row in rows(capsys, "--cloud", "ours")] == ["EUR"]
     both = rows(capsys, "--currency", "USD", "--rate", "EUR=1.25USD", "--sort", "name", "--all")
     assert [row["offer"] for row in both] == sorted(row["offer"] for row in both)

@@ -47,9 +47,7 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
         for job, kind in (("first", "best-effort"), ("second", "trial-and-error"))
     ]
     words = ["run", *files, "--nodes", "1x2", "--policy", name, "-o", "json"]
-    done = subprocess.run(
-        [*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
-    )
+    done = subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     assert f"policy {name}," in done.stderr
     assert {row["name"]: row["state"] for row in json.loads(done.stdout)} == {
@@ -90,9 +88,7 @@ def test_a_service_shares_out_by_a_network_from_a_file_and_why_says_how(
     assert_nothing_left(home)
 
 
-def test_a_network_that_does_not_decide_leaves_it_to_drf_and_why_says_so(
-    home: StateDirectory, tmp_path: Path
-) -> None:
+def test_a_network_that_does_not_decide_leaves_it_to_drf_and_why_says_so(home: StateDirectory, tmp_path: Path) -> None:
     chosen = policy("dl2")
     assert isinstance(chosen, Dl2Policy)
     broken = {name: array * np.float32(1e20) for name, array in chosen.network.weights.items()}
@@ -100,9 +96,7 @@ def test_a_network_that_does_not_decide_leaves_it_to_drf_and_why_says_so(
     weights.write_bytes(replace(chosen.network, weights=broken).to_bytes())
     file = write_job(tmp_path / "one.yaml", "one", target={"accuracy": 0.8, "epochsInARow": 1})
     words = ["run", str(file), "--policy", f"dl2:{weights}", "-o", "json"]
-    done = subprocess.run(
-        [*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
-    )
+    done = subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert any(": fallback, " in why for why in as_json("show", "one")["why"])

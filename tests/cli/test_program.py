@@ -116,9 +116,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
         "my-job",
     ]
     command = ["python", "train.py", "it's", "--lr=0.1", "ä b", ""]
-    assert (
-        invoke(["run", *words[:-2], "--name", "my-job", "--dry-run", "--", *command]) == 2
-    )  # EUR: no such prices
+    assert invoke(["run", *words[:-2], "--name", "my-job", "--dry-run", "--", *command]) == 2  # EUR: no such prices
     assert "--budget: not the currency of the price book" in capsys.readouterr().err
     words[1] = "0.5USD"
     assert invoke(["run", *words, "--dry-run", "--", *command]) == 0
@@ -182,9 +180,7 @@ def test_without_a_target_nothing_ends_a_program_early() -> None:
         (["run", "--budget", "5USD", "--dry-run", "a.yaml"], "--budget, --dry-run: only for a program"),
     ],
 )
-def test_a_mistake_names_its_option(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_a_mistake_names_its_option(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert message in said(capsys, *words)
 
 
@@ -252,9 +248,7 @@ spec:
         ("import sys\nsys.exit('no data')", 2, "it reported no eval_loss before it ended with exit code 1"),
     ],
 )
-def test_a_program_is_tried_until_its_first_report(
-    tmp_path: Path, script: str, code: int, words: str
-) -> None:
+def test_a_program_is_tried_until_its_first_report(tmp_path: Path, script: str, code: int, words: str) -> None:
     (tmp_path / "train.py").write_text(script)
     done = subprocess.run(
         [

@@ -83,9 +83,7 @@ def test_why_shows_the_decision_the_alternatives_and_the_money(
     )
 
 
-def test_a_job_without_servers_is_told_by_its_workers(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory
-) -> None:
+def test_a_job_without_servers_is_told_by_its_workers(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, pytorch_job(8))
     journal = Journal.write(home.journal(1))
     try:
@@ -109,23 +107,17 @@ def test_a_job_without_servers_is_told_by_its_workers(
         journal.close()
 
 
-def test_why_says_what_the_money_is_kept_for(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory
-) -> None:
+def test_why_says_what_the_money_is_kept_for(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     world = World.of(nodes(4, 4.0))
     world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), FaultyDynamics())
     world.run(until=lambda: world.job("digits").full_epoch_count >= 1)
     keep(home, world)
     code, out, _ = run(capsys, "why", "digits")
     assert code == 0
-    assert re.search(
-        r"; what is left is for the cheapest allocation, as \d\d epochs may remain$", out, re.M
-    ), out
+    assert re.search(r"; what is left is for the cheapest allocation, as \d\d epochs may remain$", out, re.M), out
 
 
-def test_why_names_the_jobs_that_hold_the_capacity(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory
-) -> None:
+def test_why_names_the_jobs_that_hold_the_capacity(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     world = World.of(nodes(1, 1.7))
     for name in ("first", "second", "third"):
         world.submit(spec(name, budget=BUDGET), FaultyDynamics())
@@ -140,9 +132,7 @@ def test_why_names_the_jobs_that_hold_the_capacity(
     assert code == 0
     assert lines[0].startswith("third is Waiting: ")
     assert "1 job before it in the queue: second" in lines
-    assert any(
-        re.match(r"node-0: [\d.]+ of 1.7 cores .* free; first has 3 functions", line) for line in lines
-    )
+    assert any(re.match(r"node-0: [\d.]+ of 1.7 cores .* free; first has 3 functions", line) for line in lines)
     assert any(line.startswith("its smallest gang, 1x1, requests 1.6 cores") for line in lines)
 
 
@@ -196,18 +186,13 @@ def test_following_ends_with_the_job(capsys: pytest.CaptureFixture[str], home: S
     assert json.loads(out.splitlines()[-1])["text"].startswith("Succeeded: ")
 
 
-def test_logs_are_shown_in_the_order_of_time(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory
-) -> None:
+def test_logs_are_shown_in_the_order_of_time(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, steady_job())
     folder = home.logs("steady")
     folder.mkdir(parents=True)
 
     def entry(second: int, message: str) -> str:
-        return (
-            json.dumps({"time": f"2026-01-01T00:00:0{second}.000Z", "level": "info", "message": message})
-            + "\n"
-        )
+        return json.dumps({"time": f"2026-01-01T00:00:0{second}.000Z", "level": "info", "message": message}) + "\n"
 
     (folder / "steady-worker-0.log.1").write_text(entry(1, "first"))
     (folder / "steady-worker-0.log").write_text(entry(3, "third") + "no entry at all\n")
@@ -262,9 +247,7 @@ def test_a_job_that_another_run_has_is_left_alone(
     assert "another `coach run` has digits now" in err
 
 
-def test_resuming_what_cannot_go_on_says_what_to_do(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory
-) -> None:
+def test_resuming_what_cannot_go_on_says_what_to_do(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, one_job())
     keep(home, one_job("limited", maxEpochs=3), number=2)
     keep(home, one_job("poor", budget={"amount": 0.001, "currency": "USD"}), number=3)
@@ -307,9 +290,7 @@ def test_a_plan_without_a_past_says_what_is_not_known(
     assert {row.seconds for row in rows} == {None}
 
 
-def past_of(
-    home: StateDirectory, job_file: Path, *others: dict[str, Any], **changes: Any
-) -> tuple[World, Path]:
+def past_of(home: StateDirectory, job_file: Path, *others: dict[str, Any], **changes: Any) -> tuple[World, Path]:
     """Earlier jobs like the file's, kept in `home`, and the file of the nodes that they ran on.
 
     They are `old`, with `changes` to its spec, and `old-1` and so on, with those of `others`.
@@ -325,8 +306,7 @@ def past_of(
     keep(home, world)
     file = job_file.parent / "cluster.yaml"
     file.write_text(
-        "nodes:\n"
-        + "".join(f"- {{name: {n.name}, cpu: {n.capacity.cpu:g}, memory: 64Gi}}\n" for n in cluster)
+        "nodes:\n" + "".join(f"- {{name: {n.name}, cpu: {n.capacity.cpu:g}, memory: 64Gi}}\n" for n in cluster)
     )
     return world, file
 
@@ -388,9 +368,7 @@ def test_a_plan_says_how_far_an_earlier_run_came_that_missed_the_target(
     cost = formatting.money(sum(epoch.cost for epoch in old.epochs[: held.number]), "USD")
     assert held.number < len(old.epochs)
     assert plan["epochs"] == pytest.approx(held.epochs_trained)
-    assert plan["known"][1].startswith(
-        f"epochs: old reached this target after {held.epochs_trained:.0f} passes"
-    )
+    assert plan["known"][1].startswith(f"epochs: old reached this target after {held.epochs_trained:.0f} passes")
     assert plan["known"][1].endswith(f" for {cost}")
 
 
@@ -596,9 +574,7 @@ def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: 
 
 @pytest.mark.mxnet
 @pytest.mark.usefixtures("functions")
-def test_doctor_is_content_where_jobs_can_run(
-    home: StateDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_is_content_where_jobs_can_run(home: StateDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "doctor", "-o", "json")
     assert (code, [check for check in json.loads(out) if check["status"] == "failed"]) == (0, [])
 
@@ -631,9 +607,7 @@ def test_a_token_is_made_once_and_for_its_owner_alone(home: StateDirectory) -> N
 
 
 @pytest.mark.parametrize("words", [("serve", "--help"), ("ps",), ("why", "digits")])
-def test_looking_imports_nothing_that_only_the_work_needs(
-    home: StateDirectory, words: tuple[str, ...]
-) -> None:
+def test_looking_imports_nothing_that_only_the_work_needs(home: StateDirectory, words: tuple[str, ...]) -> None:
     keep(home, two_jobs())
     heavy = "fastapi uvicorn scipy matplotlib prometheus_client httpx"
     code = (

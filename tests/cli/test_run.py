@@ -79,9 +79,7 @@ def started(*words: str) -> Iterator[Started]:
 
 
 def coach(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    return subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def as_json(*words: str) -> Any:
@@ -177,9 +175,7 @@ def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp
 
 
 def test_ends_that_are_not_success_have_their_exit_codes(home: StateDirectory, tmp_path: Path) -> None:
-    broke = coach(
-        "run", str(write_job(tmp_path / "a.yaml", "broke", budget={"amount": 1e-6, "currency": "USD"}))
-    )
+    broke = coach("run", str(write_job(tmp_path / "a.yaml", "broke", budget={"amount": 1e-6, "currency": "USD"})))
     assert broke.returncode == 3, broke.stderr
     assert "BudgetExhausted: 0.000001 USD left" in broke.stdout
     (tmp_path / "model.py").write_text("def net():\n    return None\n")
@@ -251,17 +247,13 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, end
     assert [epoch["loss"] for epoch in second] == [epoch["loss"] for epoch in alone[: len(second)]]
 
 
-def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(
-    home: StateDirectory, tmp_path: Path
-) -> None:
+def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(home: StateDirectory, tmp_path: Path) -> None:
     good = f"import sys\nsys.path.insert(0, {str(ROOT / 'functions/models')!r})\nfrom mlp import loss, net\n"
     model = tmp_path / "mended.py"
     model.write_text(good + "nothing\n")
     job = write_job(tmp_path / "job.yaml", "mended", model={"file": "mended.py"})
     assert coach("run", str(job)).returncode == 1
-    assert (
-        "coach resume mended --accept-model, after the model file was mended" in coach("why", "mended").stdout
-    )
+    assert "coach resume mended --accept-model, after the model file was mended" in coach("why", "mended").stdout
     model.write_text(good)
     refused = coach("resume", "mended")
     assert refused.returncode == 2 and "coach resume mended --accept-model" in refused.stderr
@@ -319,9 +311,7 @@ def daemons(tmp_path: Path) -> Path:
     return write_job(tmp_path / "daemons.yaml", "daemons", **changes)
 
 
-def test_what_a_model_file_has_started_ends_with_its_job_and_events_say_it(
-    home: StateDirectory, daemons: Path
-) -> None:
+def test_what_a_model_file_has_started_ends_with_its_job_and_events_say_it(home: StateDirectory, daemons: Path) -> None:
     assert coach("run", str(daemons)).returncode == 0
     pids = [int(each) for each in daemons.with_name("pids").read_text().split()]
     assert len(pids) >= 2 and not any(map(is_alive, pids))
@@ -329,9 +319,7 @@ def test_what_a_model_file_has_started_ends_with_its_job_and_events_say_it(
     assert "epoch 1: its code left 2 processes running (2 sleep); they end with its workers" in said
 
 
-def test_what_a_model_file_has_started_ends_with_a_killed_handler(
-    home: StateDirectory, daemons: Path
-) -> None:
+def test_what_a_model_file_has_started_ends_with_a_killed_handler(home: StateDirectory, daemons: Path) -> None:
     daemons.write_text(daemons.read_text().replace("target: {accuracy: 0.93}", "target: {accuracy: 1.0}"))
     with started("run", str(daemons)) as run:
         run.until(r"daemons: epoch 1:")
@@ -366,9 +354,7 @@ def test_two_runs_at_once_have_a_journal_and_a_name_each(home: StateDirectory, e
     with started("run", str(endless)) as first:
         first.until(r"endless: epoch 1:")
         with started("run", str(endless)) as second:
-            second.until(
-                r"endless: there is one already, which another handler runs: this one is called endless-2"
-            )
+            second.until(r"endless: there is one already, which another handler runs: this one is called endless-2")
             second.until(r"endless-2: epoch 1:")
             assert {row["name"]: row["state"] for row in as_json("ps")} == {
                 "endless": "Training",

@@ -33,9 +33,7 @@ def simulate(*arguments: str) -> int:
     return invoke(["simulate", *arguments, "--processes", "1"])
 
 
-def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figure = tmp_path / "answer.svg"
     code = simulate(
         "jobs/a.yaml", "jobs/b.yaml", "--nodes", "10x32", "--policy", "coach,drf,static:2x2", "--epoch-seconds", "5",
@@ -308,9 +306,7 @@ def test_what_was_read_left_out_and_assumed_of_a_trace_is_always_said(
     assert said[:2] == ["trace: 3 jobs read, 3 simulated, 0 left out", "assumed: nothing"]
 
 
-def test_many_left_out_are_a_short_list_with_a_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_many_left_out_are_a_short_list_with_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "many.swf"
     rows = [f"{n} 1 0 {int(n == 1)} 1 -1 8 1 9 -1 1 1 1 1 1 1 -1 -1" for n in range(1, 100)]
     file.write_text("\n".join(rows))
@@ -399,9 +395,7 @@ def test_every_scenario_can_be_read_and_has_its_module() -> None:
 def test_a_scenario_compares_its_runs_with_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from coach_research import experiments
 
-    module = type(
-        "Module", (), {"replicate": staticmethod(lambda parameters, seed: {"m": parameters["x"] + seed})}
-    )
+    module = type("Module", (), {"replicate": staticmethod(lambda parameters, seed: {"m": parameters["x"] + seed})})
     monkeypatch.setitem(__import__("sys").modules, f"{experiments.__name__}.toy", module)
     (tmp_path / "toy.yaml").write_text(
         "{name: toy, title: T, paper: P, experiment: toy, parameters: {x: 10}, seeds: 3, quick_seeds: 2,"

@@ -208,15 +208,12 @@ def test_the_users_own_python_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.pytorch
 def test_a_model_that_kills_its_process_is_told_from_an_error(tmp_path: Path) -> None:
-    crashing = (
-        TORCH + "\nimport os\n\nclass Dies(nn.Flatten):\n    def forward(self, x):\n        os.abort()\n"
-    )
+    crashing = TORCH + "\nimport os\n\nclass Dies(nn.Flatten):\n    def forward(self, x):\n        os.abort()\n"
     (tmp_path / "model.py").write_text(crashing.replace("nn.Flatten()", "Dies()"))
     done = coach("try", str(job(tmp_path, "model.py")))
     assert done.returncode == 5
     assert (
-        "died by itself during making the network and computing its first outputs (signal SIGABRT)"
-        in done.stderr
+        "died by itself during making the network and computing its first outputs (signal SIGABRT)" in done.stderr
         and "PyTorch" in done.stderr
     )
 
@@ -319,9 +316,7 @@ def test_a_script_is_tried_as_it_is_run(tmp_path: Path) -> None:
 
 @pytest.mark.pytorch
 def test_a_model_that_needs_more_memory_than_a_worker_requests_fails_as_it_would(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(
-        TORCH.replace("nn.Flatten()", "nn.Flatten(), nn.Linear(784, 784 * 500)")
-    )
+    (tmp_path / "model.py").write_text(TORCH.replace("nn.Flatten()", "nn.Flatten(), nn.Linear(784, 784 * 500)"))
     done = coach("try", str(job(tmp_path, "model.py")))
     assert done.returncode == 2 and "OutOfMemory" in done.stderr
 

@@ -89,9 +89,7 @@ def test_notices_are_events_of_the_budget_and_a_budget_that_is_used_up_says_so(
     reconciled: Any, server: Any, tmp_path: Path
 ) -> None:
     async def body(budgets: Budgets, cluster: Cluster, service: Service) -> None:
-        await budgets.make(
-            "team-a", amount=AMOUNT, period="ever", selector={"matchLabels": {"team": "vision"}}
-        )
+        await budgets.make("team-a", amount=AMOUNT, period="ever", selector={"matchLabels": {"team": "vision"}})
         await budgets.until("team-a", ready)
         changes = {"prices": DEAR, "maxEpochs": 2000, "target": {"loss": 0.01}, "stopEarly": False, **PAID}
         await cluster.apply("all", tmp_path, **changes)
@@ -143,9 +141,7 @@ def test_terms_that_cannot_be_are_refused_by_the_api_server_or_said_by_the_statu
     with_budgets(reconciled, server, body)
 
 
-def test_a_budget_that_is_deleted_stays_until_no_job_needs_it(
-    reconciled: Any, server: Any, tmp_path: Path
-) -> None:
+def test_a_budget_that_is_deleted_stays_until_no_job_needs_it(reconciled: Any, server: Any, tmp_path: Path) -> None:
     async def body(budgets: Budgets, cluster: Cluster, service: Service) -> None:
         await budgets.make("team-a")
         await budgets.until("team-a", ready)

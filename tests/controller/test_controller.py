@@ -48,9 +48,7 @@ class Cluster:
     async def ask(self, method: str, name: str = "", body: Any = None) -> Any:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         path = f"{self.path}/{name}" if name else self.path
-        answer = await asyncio.to_thread(
-            self._http.request, method, path, json=body, headers={"content-type": kind}
-        )
+        answer = await asyncio.to_thread(self._http.request, method, path, json=body, headers={"content-type": kind})
         return answer.json()
 
     async def apply(self, name: str, folder: Path, **spec: Any) -> None:
@@ -96,9 +94,7 @@ def reconciled(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Runs a controller for the length of a test's body."""
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
 
-    def run(
-        body: Callable[[Cluster, FakePlatform, Service], Awaitable[None]], platform: FakePlatform
-    ) -> None:
+    def run(body: Callable[[Cluster, FakePlatform, Service], Awaitable[None]], platform: FakePlatform) -> None:
         async def main() -> None:
             cluster = Cluster(server)
             async with running(StateDirectory(tmp_path / "home"), platform, [tmp_path]) as service:
@@ -146,10 +142,7 @@ def test_an_applied_job_names_an_offer_and_is_billed_by_it(reconciled: Any, tmp_
         assert job.ledger.spent == 396_800_000, "one machine for an hour begun"
         await cluster.apply("unpriced", tmp_path, prices="nebius/cpu-d3_16vcpu-65gb")
         status = await cluster.until("unpriced", lambda status: bool(status.get("message")))
-        assert (
-            "no such offer" in status["message"]
-            and "did you mean nebius/cpu-d3_16vcpu-64gb" in status["message"]
-        )
+        assert "no such offer" in status["message"] and "did you mean nebius/cpu-d3_16vcpu-64gb" in status["message"]
         for name in ("priced", "unpriced"):
             await cluster.ask("DELETE", name)
             await cluster.gone(name)
@@ -157,9 +150,7 @@ def test_an_applied_job_names_an_offer_and_is_billed_by_it(reconciled: Any, tmp_
     reconciled(body, FakePlatform(epoch_seconds=0.01))
 
 
-def test_files_beside_the_model_file_travel_with_a_job_that_is_submitted(
-    reconciled: Any, tmp_path: Path
-) -> None:
+def test_files_beside_the_model_file_travel_with_a_job_that_is_submitted(reconciled: Any, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     files = {"parts.py": "from lib import nets\n", "lib/nets.py": "net = 1\n"}
     for name, text in {"model.py": "import parts\n", **files}.items():
@@ -229,9 +220,7 @@ def test_a_larger_budget_lets_a_job_without_money_go_on(reconciled: Any, tmp_pat
         await cluster.apply("poor", tmp_path, budget={"amount": 0.00001, "currency": "USD"})
         status = await cluster.until("poor", lambda status: bool(status.get("completionTime")))
         assert status["state"] == "BudgetExhausted" and holds(status)["Failed"]
-        assert [one["reason"] for one in status["conditions"] if one["type"] == "Failed"] == [
-            "BudgetExhausted"
-        ]
+        assert [one["reason"] for one in status["conditions"] if one["type"] == "Failed"] == ["BudgetExhausted"]
         await cluster.ask("PATCH", "poor", {"spec": {"budget": {"amount": 5}}})
         status = await cluster.until("poor", lambda status: status.get("epochs", 0) >= 1)
         assert status["budget"] == "5.00 USD"
@@ -241,9 +230,7 @@ def test_a_larger_budget_lets_a_job_without_money_go_on(reconciled: Any, tmp_pat
     reconciled(body, FakePlatform(epoch_seconds=0.01))
 
 
-def test_a_priority_that_was_changed_counts_from_the_next_decision_on(
-    reconciled: Any, tmp_path: Path
-) -> None:
+def test_a_priority_that_was_changed_counts_from_the_next_decision_on(reconciled: Any, tmp_path: Path) -> None:
     async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
         await cluster.apply("urgent", tmp_path)
         await cluster.until("urgent", lambda status: status.get("state") in ("Probing", "Training"))
@@ -258,9 +245,7 @@ def test_a_priority_that_was_changed_counts_from_the_next_decision_on(
     reconciled(body, FakePlatform(epoch_seconds=600.0))
 
 
-def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(
-    reconciled: Any, tmp_path: Path
-) -> None:
+def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(reconciled: Any, tmp_path: Path) -> None:
     async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
         await cluster.apply("wrong", tmp_path, model={"file": "/etc/passwd"})
         status = await cluster.until("wrong", bool)

@@ -17,16 +17,12 @@ from tests.core.lifecycle.faulty_cluster import usd
 
 
 def resource(**changes: Any) -> Resource:
-    return Resource(
-        **{"deleting": False, "finalizer": True, "suspend": False, "budget": to_money(1.0), **changes}
-    )
+    return Resource(**{"deleting": False, "finalizer": True, "suspend": False, "budget": to_money(1.0), **changes})
 
 
 def job(**changes: Any) -> Job:
     """A job that was submitted with a budget of 1 USD."""
-    made = fold.submitted(
-        ev.JobSubmitted(0.0, "job", job_file("job", budget=usd(1.0)), "file:///checkpoints")
-    )
+    made = fold.submitted(ev.JobSubmitted(0.0, "job", job_file("job", budget=usd(1.0)), "file:///checkpoints"))
     for name, value in changes.items():
         setattr(made, name, value)
     return made
@@ -75,6 +71,4 @@ def test_an_object_is_read() -> None:
         "spec": {"budget": {"amount": 2.5, "currency": "USD"}, "suspend": True},
     }
     assert Resource.of(found) == Resource(True, True, True, to_money(2.5))
-    assert Resource.of({"metadata": {}, "spec": {"budget": {"unlimited": True}}}) == Resource(
-        False, False, False, None
-    )
+    assert Resource.of({"metadata": {}, "spec": {"budget": {"unlimited": True}}}) == Resource(False, False, False, None)

@@ -28,9 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield started
 
 
-def test_jobs_that_no_handler_releases_do_not_stay(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_that_no_handler_releases_do_not_stay(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
     held: dict[str, Any] = {"name": "held", "finalizers": [FINALIZER]}
     for metadata in ({"name": "free"}, held):

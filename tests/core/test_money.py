@@ -93,13 +93,9 @@ def test_nothing_is_paid_that_was_not_reserved(amount: int) -> None:
 
 @given(
     st.none() | st.integers(0, 1000),
-    st.lists(
-        st.tuples(st.sampled_from(["reserve", "settle", "release"]), st.integers(-5, 1200)), max_size=30
-    ),
+    st.lists(st.tuples(st.sampled_from(["reserve", "settle", "release"]), st.integers(-5, 1200)), max_size=30),
 )
-def test_no_history_of_a_ledger_spends_more_than_its_budget(
-    budget: int | None, history: list[tuple[str, int]]
-) -> None:
+def test_no_history_of_a_ledger_spends_more_than_its_budget(budget: int | None, history: list[tuple[str, int]]) -> None:
     ledger = Ledger(budget)
     spent = 0
     for what, amount in history:
@@ -116,9 +112,7 @@ def test_no_history_of_a_ledger_spends_more_than_its_budget(
 
 # -- machines by the hour, and nodes -----------------------------------------------------------------------
 
-HOURLY = PriceBook(
-    "hourly", "USD", 0.0, 0.0, 0.0, instance=Instance(2.0, 4.0, 16.0, whole=True, by_hour=True)
-)
+HOURLY = PriceBook("hourly", "USD", 0.0, 0.0, 0.0, instance=Instance(2.0, 4.0, 16.0, whole=True, by_hour=True))
 ONE, THREE = Resources(4.0, 1.0), Resources(9.0, 1.0)
 
 

@@ -46,9 +46,7 @@ def test_a_period_begins_and_ends_at_midnight_of_its_time_zone(
     st.sampled_from(["UTC", BERLIN, "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu"]),
     st.floats(0, 4e9),
 )
-def test_every_instant_is_in_one_period_and_the_next_begins_where_it_ends(
-    kind: str, zone: str, now: float
-) -> None:
+def test_every_instant_is_in_one_period_and_the_next_begins_where_it_ends(kind: str, zone: str, now: float) -> None:
     period = Period(kind, zone)
     start, end = period.start(now), period.end(now)
     assert start <= now < end
@@ -62,9 +60,7 @@ def test_for_ever_has_no_end_and_a_window_moves() -> None:
     assert (Period("30d").start(1e9), Period("30d").end(1e9)) == (1e9 - 30 * 86400, math.inf)
 
 
-@pytest.mark.parametrize(
-    ("kind", "zone"), [("year", "UTC"), ("0s", "UTC"), ("month", "Mars/Olympus"), ("", "UTC")]
-)
+@pytest.mark.parametrize(("kind", "zone"), [("year", "UTC"), ("0s", "UTC"), ("month", "Mars/Olympus"), ("", "UTC")])
 def test_what_is_no_period_is_refused(kind: str, zone: str) -> None:
     with pytest.raises(ValueError):
         Period(kind, zone)

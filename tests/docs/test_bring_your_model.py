@@ -57,9 +57,7 @@ def test_the_script_runs_without_coach(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.pytorch
 @pytest.mark.timeout(600)  # on a machine that is six times too busy the digits take three minutes
 @each_example
-def test_its_job_is_tried_and_reaches_its_target(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_job_is_tried_and_reaches_its_target(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
     tried = coach("try", str(folder / "job.yaml"))
     assert tried.returncode == 0 and "samples/s" in tried.stdout, tried.stdout + tried.stderr

@@ -86,17 +86,13 @@ def test_no_page_has_an_indented_block_that_this_test_would_not_see():
 def commands(text: str) -> list[list[str]]:
     """The commands of a block, without sudo and settings of variables."""
     lines = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
-    shown = [
-        list(dropwhile(lambda word: word == "sudo" or re.match(r"[A-Z_]+=", word), words)) for words in lines
-    ]
+    shown = [list(dropwhile(lambda word: word == "sudo" or re.match(r"[A-Z_]+=", word), words)) for words in lines]
     return [words for words in shown if words]
 
 
 def expanded(words: list[str]) -> list[str]:
     """The words with patterns of file names replaced, as a shell does."""
-    return [
-        name for word in words for name in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
-    ]
+    return [name for word in words for name in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
 
 
 def parse(words: list[str]) -> None:
@@ -117,9 +113,7 @@ def parse(words: list[str]) -> None:
     elif words[0].endswith("python") and words[1] == "-m":
         assert importlib.util.find_spec(words[2]), words[2]
     else:
-        assert words[0] in ("export", "cd"), (
-            f"{words[0]} is not checked: mark the block not-run, with a reason"
-        )
+        assert words[0] in ("export", "cd"), f"{words[0]} is not checked: mark the block not-run, with a reason"
 
 
 @of("bash")
@@ -137,9 +131,7 @@ def test_commands_exist_with_their_options(block, workplace):
 def test_commands_run(block, workplace, capsys):
     for words in commands(block.text):
         assert words[0] == "coach"
-        one_process = (
-            ["--processes", "1"] if words[1] == "simulate" else []
-        )  # starting more takes most of the time
+        one_process = ["--processes", "1"] if words[1] == "simulate" else []  # starting more takes most of the time
         code = invoke(expanded(words[1:]) + one_process)
         assert code == 0, capsys.readouterr().err
 

@@ -22,9 +22,7 @@ def test_what_the_table_names_is_in_that_file(file: str, name: str) -> None:
 
 def test_the_table_answers_what_a_newcomer_asks() -> None:
     rows = re.findall(r"^\| (.+?) \| `", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert {"a budget reserved", "the next probe chosen", "FitGpp's victim picked", "a pod started"} <= set(
-        rows
-    )
+    assert {"a budget reserved", "the next probe chosen", "FitGpp's victim picked", "a pod started"} <= set(rows)
 
 
 def test_the_picture_shows_all_rooms() -> None:
@@ -49,9 +47,7 @@ def test_a_command_is_added_by_following_the_page(tmp_path: Path) -> None:
     def coach(*words: str) -> str:
         command = [sys.executable, "-m", "coach.cli.main", *words]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COACH_HOME": str(tmp_path / "home")}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
-        ).stdout
+        return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
 
     assert coach(file.stem) == "0.0000\n"
     assert f"coach {file.stem}" in coach(file.stem, "--help") and f" {file.stem} " in coach("--help")

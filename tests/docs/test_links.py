@@ -15,9 +15,7 @@ NOT_FILES = {"results/quick"}
 def anchors(text: str) -> set[str]:
     """The anchors that GitHub gives the headings."""
     found: set[str] = set()
-    for heading in re.findall(
-        r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.MULTILINE
-    ):
+    for heading in re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
         found.add(next(s for n in range(100) if (s := slug if n == 0 else f"{slug}-{n}") not in found))

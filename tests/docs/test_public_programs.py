@@ -19,9 +19,7 @@ def test_the_table_has_27_programs_of_which_none_needs_more_than_three_lines() -
 
 @pytest.mark.pytorch
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "program", [one for one in PROGRAMS if one.function in SHORT], ids=lambda one: one.function
-)
+@pytest.mark.parametrize("program", [one for one in PROGRAMS if one.function in SHORT], ids=lambda one: one.function)
 def test_a_program_that_prints_as_its_authors_do_is_stopped_at_its_target(program: Program) -> None:
     row = run(program)
     assert row["came out"] == "TargetReached", row

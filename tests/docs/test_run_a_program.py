@@ -44,9 +44,7 @@ def test_the_page_shows_what_changes_from_depth_to_depth(before: Path, after: Pa
 @pytest.mark.timeout(300)
 def test_an_unchanged_script_is_stopped_at_its_target() -> None:
     python = str(pytorch_runtime.torch().python)
-    done = coach(
-        "run", "--budget", "0.05USD", "--target", "accuracy=0.9", "--no-live", "--", python, str(BEFORE)
-    )
+    done = coach("run", "--budget", "0.05USD", "--target", "accuracy=0.9", "--no-live", "--", python, str(BEFORE))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Succeeded: accuracy 0.9" in done.stdout
 
@@ -154,8 +152,6 @@ def test_a_group_that_asks_leaves_after_the_same_step(home: Path, tmp_path: Path
     python = str(pytorch_runtime.torch().python)
     done = run_in(tmp_path, "--target", "loss=0.2", "--workers", "2", "--", python, "train.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    logs = [
-        (home / f"jobs/train/logs/train-worker-{rank}.log").read_text(encoding="utf-8") for rank in (0, 1)
-    ]
+    logs = [(home / f"jobs/train/logs/train-worker-{rank}.log").read_text(encoding="utf-8") for rank in (0, 1)]
     left = [re.findall(r"worker \d leaves after (\d+)", log) for log in logs]
     assert len(left[0]) == 1 and left[0] == left[1], logs

@@ -57,9 +57,7 @@ class HostedFunction:
         assert status == 202, body
         return body
 
-    def wait(
-        self, epoch: str, states: tuple[str, ...] = ("done", "failed", "stopped"), seconds: float = 60
-    ) -> dict:
+    def wait(self, epoch: str, states: tuple[str, ...] = ("done", "failed", "stopped"), seconds: float = 60) -> dict:
         """Poll until the epoch is in one of `states`."""
         until = time.monotonic() + seconds
         seen = 0
@@ -138,13 +136,9 @@ class Gang:
     def __init__(self, workers: int, servers: int, network: int = 30, **environment: str) -> None:
         self.functions = {("scheduler", 0): HostedFunction("scheduler", f"127.0.{network}.1", **environment)}
         for rank in range(servers):
-            self.functions["server", rank] = HostedFunction(
-                "server", f"127.0.{network}.{10 + rank}", **environment
-            )
+            self.functions["server", rank] = HostedFunction("server", f"127.0.{network}.{10 + rank}", **environment)
         for rank in range(workers):
-            self.functions["worker", rank] = HostedFunction(
-                "worker", f"127.0.{network}.{100 + rank}", **environment
-            )
+            self.functions["worker", rank] = HostedFunction("worker", f"127.0.{network}.{100 + rank}", **environment)
         self.fresh_group()
 
     @property

@@ -36,9 +36,7 @@ def reason(uri: object) -> str:
     return caught.value.reason
 
 
-@pytest.mark.parametrize(
-    ("umask", "folder", "file"), [(0, 0o700, 0o600), (0, 0o755, 0o644), (0o027, 0o755, 0o640)]
-)
+@pytest.mark.parametrize(("umask", "folder", "file"), [(0, 0o700, 0o600), (0, 0o755, 0o644), (0o027, 0o755, 0o640)])
 def test_who_may_not_read_its_folder_may_not_read_a_checkpoint(
     tmp_path: Path, umask: int, folder: int, file: int
 ) -> None:

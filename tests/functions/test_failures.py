@@ -32,9 +32,7 @@ def slow_epoch(gang: Gang, folder: Path, workers: int = 2, servers: int = 2, **c
 
 
 @pytest.mark.parametrize("role", ["worker", "server", "scheduler"])
-def test_a_member_killed_from_outside_is_reported_by_every_function(
-    gang: Gang, tmp_path: Path, role: str
-) -> None:
+def test_a_member_killed_from_outside_is_reported_by_every_function(gang: Gang, tmp_path: Path, role: str) -> None:
     token = slow_epoch(gang, tmp_path)
     pids = {key: function.health()["child_pid"] for key, function in gang.functions.items()}
     victim = (role, 0 if role == "scheduler" else 1)
@@ -79,9 +77,7 @@ def test_a_deadline_that_cuts_loading_short_is_not_the_models_fault(gang: Gang, 
     assert error["reason"] == "DeadlineExceeded" and "loading the model" in error["message"]
 
 
-def test_the_deadline_counts_while_a_group_is_idle_and_each_epoch_renews_it(
-    gang: Gang, tmp_path: Path
-) -> None:
+def test_the_deadline_counts_while_a_group_is_idle_and_each_epoch_renews_it(gang: Gang, tmp_path: Path) -> None:
     first = gang.epoch(1, 1, **epoch(tmp_path, deadline=60))
     second = gang.epoch(1, 1, **epoch(tmp_path, first, deadline=2, samples=64))
     pid = gang.worker.health()["child_pid"]

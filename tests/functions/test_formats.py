@@ -138,9 +138,7 @@ def test_npz_takes_images_with_and_without_channels(tmp_path: Path) -> None:
     grey = np.zeros((6, 28, 28), np.uint8)
     np.savez(path, x_train=grey, y_train=np.arange(6)[:, None], x_test=grey[:2], y_test=[1, 2])
     found = formats.load(str(path), "npz")
-    assert (
-        found.train.x.shape == (6, 1, 28, 28) and found.train.y.shape == (6,) and found.train.scale == 1 / 255
-    )
+    assert found.train.x.shape == (6, 1, 28, 28) and found.train.y.shape == (6,) and found.train.scale == 1 / 255
 
 
 def test_npz_of_another_content_is_invalid(tmp_path: Path) -> None:

@@ -111,9 +111,7 @@ def user(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int | None]
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("end", ["its program is killed", "its lifeline is closed"])
-def test_nothing_that_a_program_started_is_left(
-    tmp_path: Path, user: int | None, name: str, end: str
-) -> None:
+def test_nothing_that_a_program_started_is_left(tmp_path: Path, user: int | None, name: str, end: str) -> None:
     kept = Kept(tmp_path, source(PROGRAMS[name]), user=user)
     try:
         eventually(lambda: len(pids(tmp_path)) == MANY.get(name, 1))

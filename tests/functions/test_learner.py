@@ -130,7 +130,5 @@ def test_first_weights_are_those_that_computing_gives(net: str, computes: bool) 
         assert (result["computed"] > 0) == computes
     assert result["equal"] and all(result["equal"])
     assert result["moved"] >= 2
-    assert result["totals"][0] == result["totals"][1], (
-        "the training loss depends on how often progress is reported"
-    )
+    assert result["totals"][0] == result["totals"][1], "the training loss depends on how often progress is reported"
     assert result["restored"] and result["evaluates"]

@@ -15,9 +15,7 @@ PORTS = iter(range(31000, 32000, 2))
 
 def request(role: str, rank: int, port: int, group: str = "g") -> StartRequest:
     where = {"root": f"127.0.40.1:{port}", "host": f"127.0.40.{10 + rank}"}
-    return StartRequest(
-        epoch="e", group=group, role=role, rank=rank, workers=2, servers=1, deadline=5, **where
-    )
+    return StartRequest(epoch="e", group=group, role=role, rank=rank, workers=2, servers=1, deadline=5, **where)
 
 
 @pytest.fixture
@@ -27,9 +25,7 @@ def line() -> tuple[int, list, Callable]:
 
     def join(role: str, rank: int = 0, group: str = "g") -> liveness.Member | liveness.Hub:
         make = liveness.Hub if role == "scheduler" else liveness.Member
-        return make(
-            request(role, rank, port, group), lambda message: heard.append((f"{role} {rank}", message))
-        )
+        return make(request(role, rank, port, group), lambda message: heard.append((f"{role} {rank}", message)))
 
     return port, heard, join
 
@@ -60,9 +56,7 @@ def test_leaving_is_no_death(line: tuple) -> None:
     eventually(lambda: {"joined": 3, "of": 3} in received(heard, "scheduler 0", "joined"))
     members[1].leave()
     eventually(
-        lambda: all(
-            received(heard, f"{role} {rank}", "leaving") for role, rank in (("server", 0), ("worker", 1))
-        )
+        lambda: all(received(heard, f"{role} {rank}", "leaving") for role, rank in (("server", 0), ("worker", 1)))
     )
     for member in members:
         member._connection.shutdown(socket.SHUT_RDWR)

@@ -29,9 +29,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(how: str) -> int:
-    done = subprocess.run(
-        [PYTHON, "-c", SCRIPT, how], cwd=FUNCTIONS, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([PYTHON, "-c", SCRIPT, how], cwd=FUNCTIONS, capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 

@@ -117,10 +117,7 @@ def test_all_faults_are_reported_at_once() -> None:
 
 def test_servers_and_schedulers_need_nothing_of_a_workers() -> None:
     for role in ("server", "scheduler"):
-        body = {
-            key: GOOD[key]
-            for key in ("epoch", "group", "rank", "workers", "servers", "root", "host", "deadline")
-        }
+        body = {key: GOOD[key] for key in ("epoch", "group", "rank", "workers", "servers", "root", "host", "deadline")}
         assert request.parse({**body, "role": role}, role).role == role
 
 

@@ -76,9 +76,7 @@ NOTES_ENVIRONMENT = """
 """
 
 
-def test_forming_a_group_adds_no_name_to_the_environment_that_other_threads_read(
-    gang: Gang, tmp_path: Path
-) -> None:
+def test_forming_a_group_adds_no_name_to_the_environment_that_other_threads_read(gang: Gang, tmp_path: Path) -> None:
     file = tmp_path / "names"
     model = model_file(tmp_path / "notes.py", NOTES_ENVIRONMENT.replace("FILE", repr(str(file))))
     gang.epoch(1, 1, **epoch(tmp_path, model=model))
@@ -139,9 +137,7 @@ def test_an_epoch_resumed_in_a_new_group_equals_one_in_the_kept_group(
             "model": None,
         }.get(optimizer),
     }
-    if (
-        optimizer == "not compiled"
-    ):  # convolutions outside a HybridBlock, whose weights oneDNN likes to rearrange
+    if optimizer == "not compiled":  # convolutions outside a HybridBlock, whose weights oneDNN likes to rearrange
         changes["model"] = model_file(tmp_path / "counting.py", COUNTING)
     first = gang.epoch(1, 1, **epoch(tmp_path, **changes))
     kept = gang.epoch(1, 1, **epoch(tmp_path, first, **changes))
@@ -203,9 +199,7 @@ NORMALISED = """
 """
 
 
-def test_samples_are_rounded_up_to_whole_batches_and_a_fraction_is_of_the_data_set(
-    gang: Gang, tmp_path: Path
-) -> None:
+def test_samples_are_rounded_up_to_whole_batches_and_a_fraction_is_of_the_data_set(gang: Gang, tmp_path: Path) -> None:
     report = gang.epoch(1, 1, **epoch(tmp_path, samples=33))
     assert (report["samples"], report["data_size"]) == (64, DIGITS)
     gang.fresh_group()

@@ -106,9 +106,7 @@ class FakePlatform:
         await asyncio.sleep(0)
         self.released += pods
 
-    async def run_epoch(
-        self, order: EpochOrder, progress: Callable[[Progress], None]
-    ) -> tuple[EpochReport, int]:
+    async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         action = order.action
         self.orders.append(order)
         stop: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()

@@ -59,14 +59,10 @@ def handled(path: Path, records: int | None, *jobs: Any) -> bool:
                     handler.submit(one, path.parent.as_uri())
             names = {one.name for one in jobs}
             await asyncio.wait_for(
-                handler.wait(
-                    lambda: names <= handler.jobs.keys() and all(handler.jobs[name].ended for name in names)
-                ),
+                handler.wait(lambda: names <= handler.jobs.keys() and all(handler.jobs[name].ended for name in names)),
                 30,
             )
-            assert journal.accounts(journal.jobs()) == handler.accounts, (
-                "the journal alone gives the same accounts"
-            )
+            assert journal.accounts(journal.jobs()) == handler.accounts, "the journal alone gives the same accounts"
             return False
         except Killed:
             return True
@@ -103,10 +99,7 @@ def test_two_jobs_never_overdraw_their_account_though_the_handler_is_killed_a_hu
     assert any(isinstance(one, act.SetStatus) and one.reason is Reason.ACCOUNT_SPENT for one in records)
     known, jobs = read(home)
     assert (
-        sum(
-            payment.amount
-            for payment in payments(home, {name: known.innermost(job) for name, job in jobs.items()})
-        )
+        sum(payment.amount for payment in payments(home, {name: known.innermost(job) for name, job in jobs.items()}))
         == paid
     )
     assert known.spent(known.known["team-a"], records[-1].at) == paid
@@ -116,14 +109,10 @@ def test_a_job_whose_account_is_not_there_or_too_small_is_refused_before_it_is_w
     tmp_path: Path,
 ) -> None:
     home = StateDirectory(tmp_path)
-    with pytest.raises(
-        UserError, match=r"b: there is no account team-a; make it: coach budget set team-a 50USD/month"
-    ):
+    with pytest.raises(UserError, match=r"b: there is no account team-a; make it: coach budget set team-a 50USD/month"):
         handled(home.journal(1), None, job("b"))
     set_account(home, setting("team-a", "0.01USD/month"))
-    with pytest.raises(
-        UserError, match=r"b: the next epoch .* needs .* raise it: coach budget set team-a AMOUNT"
-    ):
+    with pytest.raises(UserError, match=r"b: the next epoch .* needs .* raise it: coach budget set team-a AMOUNT"):
         handled(home.journal(1), None, job("b"))
     assert not read(home)[1]
 

@@ -136,9 +136,7 @@ def test_a_job_that_goes_on_with_fewer_pods_requires_fewer_before_they_are_relea
     def released(pods: Sequence[PodId]) -> None:
         stay = [pod.role for pod in memory.pods if pod not in pods]
         if stay:
-            seen.append(
-                (memory.gangs["job"].required, Allocation(stay.count(Role.WORKER), stay.count(Role.SERVER)))
-            )
+            seen.append((memory.gangs["job"].required, Allocation(stay.count(Role.WORKER), stay.count(Role.SERVER))))
 
     memory = FakePlatform(on_release=released)
     run(path, memory, job_of(maxEpochs=30, workers={"min": 1, "max": 4}, servers={"min": 1, "max": 2}))
@@ -347,12 +345,8 @@ def test_whatever_a_start_raises_is_tried_again_and_then_ends_the_job(path: Path
         ({"train_seconds": -1.0}, Reason.INTERNAL),
     ],
 )
-def test_a_report_that_makes_no_sense_is_a_failed_epoch(
-    path: Path, changes: dict[str, Any], reason: Reason
-) -> None:
-    job = run(path, FakePlatform(on_report=lambda report: dataclasses.replace(report, **changes)), job_of())[
-        "job"
-    ]
+def test_a_report_that_makes_no_sense_is_a_failed_epoch(path: Path, changes: dict[str, Any], reason: Reason) -> None:
+    job = run(path, FakePlatform(on_report=lambda report: dataclasses.replace(report, **changes)), job_of())["job"]
     assert (job.state, job.reason, job.epochs) == (State.FAILED, reason, [])
 
 
@@ -361,9 +355,7 @@ def test_a_model_without_accuracy_trains_to_its_loss(path: Path) -> None:
     assert run(path, memory, job_of(maxEpochs=30))["job"].state is State.SUCCEEDED
 
 
-def test_a_fit_that_fails_leaves_the_job_with_the_models_it_has(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fit_that_fails_leaves_the_job_with_the_models_it_has(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("no fit")
 
@@ -429,9 +421,7 @@ def kill_after(path: Path, memory: FakePlatform, records: int, job: TrainingJob)
         try:
             if job.name not in handler.jobs:
                 handler.submit(job, path.parent.as_uri())
-            await asyncio.wait_for(
-                handler.wait(lambda: job.name in handler.jobs and handler.jobs[job.name].ended), 20
-            )
+            await asyncio.wait_for(handler.wait(lambda: job.name in handler.jobs and handler.jobs[job.name].ended), 20)
             return False
         except Killed:
             return True
@@ -516,9 +506,7 @@ def test_functions_delete_the_checkpoints_that_the_handler_does_not_see(path: Pa
 
 
 @pytest.mark.parametrize("sees_checkpoints", [True, False])
-def test_the_best_epochs_checkpoint_is_kept_until_there_is_a_better_one(
-    path: Path, sees_checkpoints: bool
-) -> None:
+def test_the_best_epochs_checkpoint_is_kept_until_there_is_a_better_one(path: Path, sees_checkpoints: bool) -> None:
     losses = iter([3.0, 1.0, 2.0, 2.0, 2.0, 2.0, 0.9, 2.0, 2.0, 2.0, 2.0] + [2.0] * 20)
     platform = FakePlatform(sees_checkpoints=sees_checkpoints, loss=lambda _: next(losses))
     job = run(path, platform, job_of(maxEpochs=10, target={"loss": 0.01}))["job"]

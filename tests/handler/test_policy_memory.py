@@ -38,9 +38,7 @@ def best_effort(name: str) -> TrainingJob:
 
 def trial(name: str) -> TrainingJob:
     one = {"min": 1, "max": 1}
-    return TrainingJob.from_json(
-        spec(name, **{"class": "trial-and-error"}, maxEpochs=2, workers=one, servers=one)
-    )
+    return TrainingJob.from_json(spec(name, **{"class": "trial-and-error"}, maxEpochs=2, workers=one, servers=one))
 
 
 def killed_after(path: Path, name: str, body: Callable[[Handler], Awaitable[None]]) -> dict[str, Job]:

@@ -40,9 +40,7 @@ def test_a_changed_price_becomes_a_record_and_the_jobs_price(
         journal = Journal.write(tmp_path / "journal.db")
         try:
             async with Handler(FakePlatform(), journal, policy("coach")) as handler:
-                content = spec(
-                    "a", maxEpochs=10_000, target={"loss": 0.0001}, prices=prices_of("mine/big:hour")
-                )
+                content = spec("a", maxEpochs=10_000, target={"loss": 0.0001}, prices=prices_of("mine/big:hour"))
                 handler.submit(TrainingJob.from_json(content), tmp_path.as_uri())
                 await asyncio.wait_for(handler.wait(lambda: "a" in handler.jobs), 60)
                 assert handler.jobs["a"].price_book.instance.hour == 8.0

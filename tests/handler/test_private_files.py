@@ -34,10 +34,7 @@ def home(tmp_path: Path) -> StateDirectory:
 
 def modes(folder: Path) -> dict[str, int]:
     """The mode of everything in a folder, and its own at "."."""
-    return {
-        str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode)
-        for path in (folder, *folder.rglob("*"))
-    }
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
 
 
 def private(folder: Path) -> set[str]:
@@ -69,9 +66,7 @@ def test_what_a_handler_and_a_service_write_is_private(home: StateDirectory, uma
     } <= made
 
 
-def test_folders_above_that_are_missing_are_private_too_and_those_there_stay(
-    tmp_path: Path, umask: int
-) -> None:
+def test_folders_above_that_are_missing_are_private_too_and_those_there_stay(tmp_path: Path, umask: int) -> None:
     make_folder(tmp_path / "there")
     (tmp_path / "there").chmod(OPEN_FOLDER)
     make_folder(tmp_path / "there" / "a" / "b")
@@ -103,9 +98,7 @@ def test_a_folder_in_which_others_may_write_is_refused(home: StateDirectory, mod
     home.path.mkdir()
     home.path.chmod(mode)
     for use in (home.past, home.planning().__enter__):
-        with pytest.raises(
-            PermanentError, match=rf"other users may write in it \(mode {mode:04o}\).*chmod go-rwx"
-        ):
+        with pytest.raises(PermanentError, match=rf"other users may write in it \(mode {mode:04o}\).*chmod go-rwx"):
             use()
     assert modes(home.path) == {".": mode}
 
@@ -115,9 +108,7 @@ def test_a_folder_of_another_user_is_refused(home: StateDirectory, monkeypatch: 
     owner = home.path.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     for use in (home.past, home.planning().__enter__):
-        with pytest.raises(
-            PermanentError, match=f"belongs to another user \\(uid {owner}\\); set COACH_HOME"
-        ):
+        with pytest.raises(PermanentError, match=f"belongs to another user \\(uid {owner}\\); set COACH_HOME"):
             use()
 
 

@@ -78,9 +78,7 @@ def test_jobs_of_different_runs_cannot_go_on_in_one(home: StateDirectory) -> Non
         found = fold.submitted(ev.JobSubmitted(1.0, name, spec(name), "file:///c"))
         return Chosen(found.job_file, StoredJob(found, home.journal(number), False))
 
-    assert _common_journal([left("a", 1), left("b", 1), Chosen(job(State.QUEUED).job_file)]) == home.journal(
-        1
-    )
+    assert _common_journal([left("a", 1), left("b", 1), Chosen(job(State.QUEUED).job_file)]) == home.journal(1)
     assert _common_journal([Chosen(job(State.QUEUED).job_file)]) is None
     with pytest.raises(UserError, match="a and b were left by different runs"):
         _common_journal([left("a", 1), left("b", 2)])
@@ -88,9 +86,7 @@ def test_jobs_of_different_runs_cannot_go_on_in_one(home: StateDirectory) -> Non
 
 def test_each_job_has_a_folder_of_checkpoints_to_itself() -> None:
     home = StateDirectory(Path("/a folder"))
-    assert (
-        checkpoints_uri(home, TrainingJob.from_json(spec("a")), None) == "file:///a folder/jobs/a/checkpoints"
-    )
+    assert checkpoints_uri(home, TrainingJob.from_json(spec("a")), None) == "file:///a folder/jobs/a/checkpoints"
     given = TrainingJob.from_json(spec("a", checkpoint={"uri": "s3://bucket/all/"}))
     assert checkpoints_uri(home, given, "file:///volume") == "s3://bucket/all/a"
     shared = checkpoints_uri(home, TrainingJob.from_json(spec("a")), "file:///volume")

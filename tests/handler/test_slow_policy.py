@@ -27,9 +27,7 @@ def run(path: Path, name: str, *jobs: str) -> list[Record]:
             async with Handler(FakePlatform(), journal, policy(name)) as handler:
                 for job in jobs:
                     handler.submit(TrainingJob.from_json(spec(job, maxEpochs=12)), path.parent.as_uri())
-                ended = handler.wait(
-                    lambda: all(job in handler.jobs and handler.jobs[job].ended for job in jobs)
-                )
+                ended = handler.wait(lambda: all(job in handler.jobs and handler.jobs[job].ended for job in jobs))
                 await asyncio.wait_for(ended, 60)
             return [record for _, record in journal.records()]
         finally:
@@ -40,11 +38,7 @@ def run(path: Path, name: str, *jobs: str) -> list[Record]:
 
 def reasons(records: list[Record]) -> list[set[str]]:
     """Those of each decision of the policy."""
-    chosen = [
-        record
-        for record in records
-        if isinstance(record, act.SetAllocation) and record.kind is EpochKind.FULL
-    ]
+    chosen = [record for record in records if isinstance(record, act.SetAllocation) and record.kind is EpochKind.FULL]
     return [{step.reason for step in record.why} for record in chosen]
 
 

@@ -50,9 +50,7 @@ spec:
     assert read_jobs(text) == [TrainingJob.from_json(JOB)]
 
 
-awkward = st.sampled_from(
-    ["yes", "no", "null", "1e3", "0777", "1:30", "2020-01-01", "true", "5", "x", "a.b", ""]
-)
+awkward = st.sampled_from(["yes", "no", "null", "1e3", "0777", "1:30", "2020-01-01", "true", "5", "x", "a.b", ""])
 paths = st.one_of(
     awkward.filter(bool),
     st.text(min_size=1, max_size=30),

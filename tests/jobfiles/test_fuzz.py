@@ -115,9 +115,7 @@ scalars = st.one_of(
     st.integers(),
     st.floats(),
     st.text(max_size=20),
-    st.sampled_from(
-        ["none", "flat", "static", "10m", "500m", "1Gi", "a", 1, 2, 0.5, "USD", "[key]", "<word>"]
-    ),
+    st.sampled_from(["none", "flat", "static", "10m", "500m", "1Gi", "a", 1, 2, 0.5, "USD", "[key]", "<word>"]),
 )
 keys = st.one_of(st.text(max_size=10), st.sampled_from(sorted({path[-1] for path in PATHS})))
 anything = st.recursive(
@@ -174,11 +172,7 @@ def test_any_document(value):
     answer(yaml.safe_dump(value))
 
 
-@given(
-    st.lists(
-        st.sampled_from(["model.py", "../x", "/dev/null", "\u00e9", "a" * 300, ".", "~", "%2e"]), min_size=1
-    )
-)
+@given(st.lists(st.sampled_from(["model.py", "../x", "/dev/null", "\u00e9", "a" * 300, ".", "~", "%2e"]), min_size=1))
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_path(tmp_path, parts):
     document = copy.deepcopy(GOOD)
@@ -205,8 +199,6 @@ def test_every_field_can_be_looked_up():
         assert lookup(path), path
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "[]", "x", "{spec: {}}", "{spec: 5}", "{spec: {budget: {}}}", "{'': ''}"]
-)
+@pytest.mark.parametrize("text", ["{}", "[]", "x", "{spec: {}}", "{spec: 5}", "{spec: {budget: {}}}", "{'': ''}"])
 def test_small_documents_have_mistakes_and_nothing_worse(text):
     assert answer(text) is None

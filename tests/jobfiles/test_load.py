@@ -115,9 +115,7 @@ def budget(text):
     ],
 )
 def test_a_budget_is_an_amount_or_unlimited(text, message):
-    assert mistakes(budget(text)) == [
-        f"{message} - amount and currency, an account, or unlimited: true alone"
-    ]
+    assert mistakes(budget(text)) == [f"{message} - amount and currency, an account, or unlimited: true alone"]
 
 
 def test_what_only_a_cluster_obeys_is_a_warning(folder):
@@ -178,10 +176,7 @@ def test_the_framework_is_guessed_from_the_model_files_imports(folder, source, f
     [loaded] = load_jobs([folder / "job.yaml"])
     assert loaded.spec.spec.framework == framework
     warnings = [str(warning).removeprefix(f"{folder}/") for warning in loaded.warnings]
-    said = (
-        'job.yaml:6:17 spec.framework: guessed ("pytorch") - '
-        "say it in the job file; the model file imports PyTorch"
-    )
+    said = 'job.yaml:6:17 spec.framework: guessed ("pytorch") - say it in the job file; the model file imports PyTorch'
     assert warnings == ([said] if framework == "pytorch" else [])
 
 
@@ -227,9 +222,7 @@ def test_paths_are_relative_to_the_job_file_and_may_hold_any_character(folder, m
 
 
 def test_remote_uris_stay_as_they_are(folder):
-    text = GOOD.replace("model.py", "s3://bucket/m.py").replace(
-        "format: digits8x8", "format: idx, uri: gs://b/d"
-    )
+    text = GOOD.replace("model.py", "s3://bucket/m.py").replace("format: digits8x8", "format: idx, uri: gs://b/d")
     (folder / "job.yaml").write_text(text)
     spec = load_jobs([folder / "job.yaml"])[0].spec.spec
     assert (spec.model.file, spec.model.sha256, spec.data.uri) == ("s3://bucket/m.py", None, "gs://b/d")
@@ -237,9 +230,7 @@ def test_remote_uris_stay_as_they_are(folder):
 
 
 def test_files_that_are_not_there_are_told_with_the_other_mistakes(folder):
-    text = GOOD.replace("model.py", "lenet.py").replace(
-        "format: digits8x8", "format: digits-json, uri: digits"
-    )
+    text = GOOD.replace("model.py", "lenet.py").replace("format: digits8x8", "format: digits-json, uri: digits")
     (folder / "job.yaml").write_text(text + "  seed: x\n")
     place = f"{folder}/job.yaml"
     assert load_mistakes(folder / "job.yaml", folder / "none.yaml", folder) == [
@@ -324,9 +315,7 @@ def test_a_path_that_becomes_too_long_with_its_folder_is_one_mistake(tmp_path: P
     file = tmp_path / "job.yaml"
     long = "/".join(["a" * 200] * 10) + ".py"
     file.write_text(
-        (Path(__file__).parents[2] / "jobs" / "a.yaml")
-        .read_text()
-        .replace("../functions/models/mlp.py", long)
+        (Path(__file__).parents[2] / "jobs" / "a.yaml").read_text().replace("../functions/models/mlp.py", long)
     )
     with pytest.raises(JobFileError) as caught:
         load_jobs([file], check_files=False)
@@ -382,9 +371,7 @@ def test_files_beside_the_model_file_that_a_job_file_names_are_checked(folder, f
     (folder / "parts.py").write_text("x = 1")
     text = (folder / "job.yaml").read_text()
     named = "".join(f"\n      {name}: '{digest}'" for name, digest in files.items())
-    (folder / "job.yaml").write_text(
-        text.replace("{file: model.py}", f"\n    file: model.py\n    files:{named}")
-    )
+    (folder / "job.yaml").write_text(text.replace("{file: model.py}", f"\n    file: model.py\n    files:{named}"))
     [found] = load_mistakes(folder / "job.yaml")
     assert message in found and "model.files" in found
 

@@ -96,9 +96,7 @@ def test_skypilots_own_folder_is_read_as_it_is(mine: Path) -> None:
     assert {source.folder for source in sources()} == {mine, SHIPPED}
 
 
-def test_a_folder_that_is_named_is_read_instead(
-    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_named_is_read_instead(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "other/aws/vms.csv"
     file.parent.mkdir(parents=True)
     file.write_text(MINE)
@@ -144,9 +142,7 @@ def test_a_job_keeps_its_prices_when_the_catalogue_changes(mine: Path) -> None:
     before = job("mine/big")
     (mine / "mine/vms.csv").write_text(MINE.replace("6.0,,", "99.0,,"))
     assert type(before).from_json(before.to_json()) == before
-    assert (
-        before.spec.price_book.instance.hour == 6.0 and job("mine/big").spec.price_book.instance.hour == 8.0
-    )
+    assert before.spec.price_book.instance.hour == 6.0 and job("mine/big").spec.price_book.instance.hour == 8.0
 
 
 def test_a_mistake_says_what_is_right_and_where(mine: Path) -> None:
@@ -184,9 +180,7 @@ def test_by_the_hour_whole_machines_are_paid(mine: Path) -> None:
     assert (book.instance.by_hour, book.instance.whole, book.instance.hour) == (True, True, 3.0)
     part = JOB.format(prices="{name: ours, currency: USD, vcpuSecond: 0, gibSecond: 0, invocation: 0, "
                              "instance: {hour: 1, cpu: 4, memory: 32Gi, gpu: 1, byHour: true}}", gpu=1)  # fmt: skip
-    with pytest.raises(
-        JobFileError, match=r"a part of a machine, by the hour .* - together with whole: true"
-    ):
+    with pytest.raises(JobFileError, match=r"a part of a machine, by the hour .* - together with whole: true"):
         read_jobs(part)
 
 
@@ -198,9 +192,7 @@ def test_a_job_is_billed_as_a_clouds_function_by_the_larger_of_its_memory_and_co
     small = JOB.replace('cpu: "4", memory: 32Gi', 'cpu: "1", memory: 1Gi')
     book = read_jobs(small.format(prices="aws/lambda", gpu=0))[0].spec.price_book
     assert book.rate(Resources(0.1, 1.0)) == pytest.approx(0.00001667), "a GB-second"
-    assert book.rate(Resources(1.0, 0.1)) == pytest.approx(0.00001667 * 1769 / 1024), (
-        "a core comes with 1,769 MB"
-    )
+    assert book.rate(Resources(1.0, 0.1)) == pytest.approx(0.00001667 * 1769 / 1024), "a core comes with 1,769 MB"
     assert book.invocation == 2e-7
 
 

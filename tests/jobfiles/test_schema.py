@@ -139,9 +139,7 @@ def unknown(node, value):
         return []
     properties = node.get("properties", {})
     found = [key for key in value if key not in properties]
-    return found + [
-        key for known in value if known in properties for key in unknown(properties[known], value[known])
-    ]
+    return found + [key for known in value if known in properties for key in unknown(properties[known], value[known])]
 
 
 def test_the_schema_is_structural():
@@ -181,9 +179,7 @@ def test_the_crd_is_complete():
     definition = crd()
     names = definition["spec"]["names"]
     assert (
-        definition["metadata"]["name"]
-        == f"{names['plural']}.{definition['spec']['group']}"
-        == "trainingjobs.coach.dev"
+        definition["metadata"]["name"] == f"{names['plural']}.{definition['spec']['group']}" == "trainingjobs.coach.dev"
     )
     [version] = definition["spec"]["versions"]
     assert (version["name"], version["served"], version["storage"]) == ("v1alpha1", True, True)
@@ -226,9 +222,7 @@ def test_every_field_is_explained():
 
 def test_a_status_of_all_fields_is_written_as_the_schema_has_it():
     now = "2026-11-24T12:00:00Z"
-    condition = Condition(
-        type="Complete", status="True", last_transition_time=now, reason="TargetReached", message="x"
-    )
+    condition = Condition(type="Complete", status="True", last_transition_time=now, reason="TargetReached", message="x")
     metrics = [Metric(name="loss", value="0.12")]
     trainer = TrainerStatus(progress_percentage=100, metrics=metrics, last_updated_time=now)
     status = TrainingJobStatus(

@@ -124,9 +124,7 @@ class Handler:
             journal.close()
             if found(jobs, records):
                 return
-            assert time.monotonic() < deadline, (
-                f"{what}: {[(j.name, j.state, j.reason) for j in jobs.values()]}"
-            )
+            assert time.monotonic() < deadline, f"{what}: {[(j.name, j.state, j.reason) for j in jobs.values()]}"
             time.sleep(0.2)
 
     def ended(self, *names: str) -> None:
@@ -236,9 +234,7 @@ def accounts(handler: Handler) -> None:
     handler.submit(job("second", **paid, prices=prices | {"instance": machine}))
     handler.until("a wait", lambda jobs, _: jobs["second"].reason == "AccountSpent")
     handler.kill()
-    handler.until(
-        "a start", lambda _, records: sum(isinstance(one, ev.HandlerStarted) for one in records) == 2
-    )
+    handler.until("a start", lambda _, records: sum(isinstance(one, ev.HandlerStarted) for one in records) == 2)
     handler.coach("budget", "set", "team-a", "0.009USD/30d", "--in", "research")
     handler.ended("first", "second")
 

@@ -50,16 +50,11 @@ class Recorded:
             yield event, actions
 
 
-def write(
-    journal: Path, policy_name: str, release: str, file: Path, placement: Placement = Placement.GANG
-) -> None:
+def write(journal: Path, policy_name: str, release: str, file: Path, placement: Placement = Placement.GANG) -> None:
     """Write a journal's records as a file of these tests, without this machine's paths."""
     found = Journal.read(journal)
     head = json.dumps({"release": release, "policy": policy_name, "placement": placement.value})
-    lines = [
-        json.dumps([seq, type(record).__name__, json.loads(encode(record))])
-        for seq, record in found.records()
-    ]
+    lines = [json.dumps([seq, type(record).__name__, json.loads(encode(record))]) for seq, record in found.records()]
     found.close()
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as packed:

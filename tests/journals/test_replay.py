@@ -28,9 +28,7 @@ def test_there_are_journals_of_every_kind() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "file", FILES, ids=[f"{file.parent.name}-{file.name.partition('.')[0]}" for file in FILES]
-)
+@pytest.mark.parametrize("file", FILES, ids=[f"{file.parent.name}-{file.name.partition('.')[0]}" for file in FILES])
 def test_every_event_leads_to_the_same_actions(file: Path) -> None:
     recorded = read(file)
     found = list(differences(recorded))
@@ -40,9 +38,7 @@ def test_every_event_leads_to_the_same_actions(file: Path) -> None:
         assert not found, found[0]
 
 
-@pytest.mark.parametrize(
-    "file", FILES, ids=[f"{file.parent.name}-{file.name.partition('.')[0]}" for file in FILES]
-)
+@pytest.mark.parametrize("file", FILES, ids=[f"{file.parent.name}-{file.name.partition('.')[0]}" for file in FILES])
 def test_a_journal_folds_to_jobs_that_have_ended(file: Path) -> None:
     jobs = fold(read(file).records)
     submitted = [record.job for record in read(file).records if isinstance(record, ev.JobSubmitted)]
@@ -56,9 +52,7 @@ def test_a_journal_folds_to_jobs_that_have_ended(file: Path) -> None:
 
 def schema() -> dict[str, object]:
     """The fields of every record, and those of a job file."""
-    records = {
-        name: [f"{one.name}: {one.type}" for one in fields(kind)] for name, kind in sorted(TYPES.items())
-    }
+    records = {name: [f"{one.name}: {one.type}" for one in fields(kind)] for name, kind in sorted(TYPES.items())}
     return {"records": records, "job file": _without_words(TrainingJob.model_json_schema())}
 
 
@@ -70,9 +64,7 @@ def _without_words(found: Any) -> Any:
         return found
     words = ("title", "description", "examples")
     return {
-        key: _without_words(one)
-        for key, one in found.items()
-        if not (key in words and isinstance(one, str | list))
+        key: _without_words(one) for key, one in found.items() if not (key in words and isinstance(one, str | list))
     }
 
 

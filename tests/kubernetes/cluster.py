@@ -51,9 +51,7 @@ def check() -> None:
         absent.append("dpkg-deb")
     if absent:
         packages = " ".join(programs.get(program, "dpkg") for program in absent)
-        raise Unready(
-            f"no {' '.join(absent)} here: apt-get install {packages}, or name a cluster by KUBECONFIG"
-        )
+        raise Unready(f"no {' '.join(absent)} here: apt-get install {packages}, or name a cluster by KUBECONFIG")
     if any(ROOT.is_relative_to(place) for place in ("/run", "/var/lib", "/var/log")):
         raise Unready(f"the nodes hide {ROOT.parents[-2]} from their programs: use a checkout elsewhere")
 

@@ -28,9 +28,7 @@ def answer(question: bytes, url: str, token: str) -> bytes:
     kind = struct.unpack("!H", question[at + 1 : at + 3])[0]
     found = addresses(".".join(labels).lower(), url, token)
     records = [
-        struct.pack("!HHHIH", 0xC00C, A, 1, SECONDS, 4) + ipaddress.ip_address(one).packed
-        for one in found
-        if kind == A
+        struct.pack("!HHHIH", 0xC00C, A, 1, SECONDS, 4) + ipaddress.ip_address(one).packed for one in found if kind == A
     ]
     flags = 0x8580 | (0 if found else EXISTS_NOT)  # an answer with authority
     head = question[:2] + struct.pack("!HHHHH", flags, 1, len(records), 0, 0)

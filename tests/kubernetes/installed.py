@@ -102,9 +102,7 @@ class Coach:
                 digits = Path(folder, "mnist-digits")
                 digits.mkdir()
                 _write_digits(digits)
-                self.cluster.kubectl(
-                    "cp", digits, f"{pods[0]['metadata']['name']}:/var/lib/coach/data/mnist-digits"
-                )
+                self.cluster.kubectl("cp", digits, f"{pods[0]['metadata']['name']}:/var/lib/coach/data/mnist-digits")
 
     def upgrade(self, *settings: str) -> None:
         """`helm upgrade` with further settings."""
@@ -184,9 +182,7 @@ class Coach:
 
     def ask(self, *command: str) -> Any:
         """What `coach COMMAND -o json` says in the handler's pod."""
-        return json.loads(
-            self.cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", *command, "-o", "json")
-        )
+        return json.loads(self.cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", *command, "-o", "json"))
 
     def paid(self, name: str) -> int:
         """The ledger is the sum of what was settled, and within the budget; how many attempts have failed."""
@@ -218,9 +214,7 @@ class Coach:
 
     def _helm(self, *arguments: str) -> None:
         environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
-        done = subprocess.run(
-            [HELM, *arguments], env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([HELM, *arguments], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self._why_not()}"
 
     def _why_not(self) -> str:

@@ -50,9 +50,7 @@ class Node:
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in ("var/lib", "var/log", "cni", "containerd"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        (self.folder / "containerd.toml").write_text(
-            _CONTAINERD.format(folder=self.folder, programs=self._programs)
-        )
+        (self.folder / "containerd.toml").write_text(_CONTAINERD.format(folder=self.folder, programs=self._programs))
         (self.folder / "cni/bridge.conflist").write_text(json.dumps(self._cni()))
         (self.folder / "kubelet.yaml").write_text(json.dumps(self._kubelet_settings()))
         self._make_cgroups()
@@ -213,6 +211,4 @@ def hierarchies() -> list[Path]:
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         return [root]
-    return sorted(
-        tree for tree in root.iterdir() if (tree / "cgroup.procs").exists() and tree.name != "unified"
-    )
+    return sorted(tree for tree in root.iterdir() if (tree / "cgroup.procs").exists() and tree.name != "unified")

@@ -117,9 +117,7 @@ def test_kubectl_logs_shows_the_functions_log(cluster: ExistingCluster, pods: di
     assert "ready" in [line["message"] for line in lines]
 
 
-def test_the_api_server_answers_a_pod_at_the_kubernetes_service(
-    cluster: ExistingCluster, pods: dict[str, str]
-) -> None:
+def test_the_api_server_answers_a_pod_at_the_kubernetes_service(cluster: ExistingCluster, pods: dict[str, str]) -> None:
     program = """
 import os, ssl, urllib.request
 folder = "/var/run/secrets/kubernetes.io/serviceaccount/"
@@ -133,16 +131,12 @@ print(urllib.request.urlopen(request, context=trust, timeout=10).read().decode()
     assert version["gitVersion"].startswith("v1.")
 
 
-def test_a_process_that_lost_its_parent_leaves_no_zombie(
-    cluster: ExistingCluster, pods: dict[str, str]
-) -> None:
+def test_a_process_that_lost_its_parent_leaves_no_zombie(cluster: ExistingCluster, pods: dict[str, str]) -> None:
     script = "(sleep 0.2 &); sleep 1; grep -l State:.Z /proc/[0-9]*/status; true"
     assert cluster.kubectl("exec", next(iter(pods)), "--", "sh", "-c", script) == ""
 
 
-def test_a_deleted_function_ends_long_before_its_grace_period(
-    cluster: ExistingCluster, pods: dict[str, str]
-) -> None:
+def test_a_deleted_function_ends_long_before_its_grace_period(cluster: ExistingCluster, pods: dict[str, str]) -> None:
     node = cluster.node_names[-1]
     cluster.apply(function_pod("worker-to-end", node))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=90s", "pod/worker-to-end")

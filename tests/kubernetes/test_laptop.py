@@ -46,9 +46,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_handler_outside_trains_a_model_of_its_own_in_pods(
-    coach: Coach, file: Path, tmp_path: Path
-) -> None:
+def test_a_handler_outside_trains_a_model_of_its_own_in_pods(coach: Coach, file: Path, tmp_path: Path) -> None:
     ran = coach_command(coach, tmp_path / "home", "run", "--platform", "kubernetes", str(file), "-o", "json")
     assert ran.returncode == 0, ran.stderr
     shown = json.loads(coach_command(coach, tmp_path / "home", "show", "laptop", "-o", "json").stdout)
@@ -62,9 +60,7 @@ def test_a_handler_outside_trains_a_model_of_its_own_in_pods(
         assert 2 <= len(left) <= 3, "the functions delete older ones"
 
 
-def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
-    coach: Coach, file: Path, tmp_path: Path
-) -> None:
+def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(coach: Coach, file: Path, tmp_path: Path) -> None:
     def remote(*arguments: str) -> str:
         context = ("--context", coach.cluster.kubectl("config", "current-context").strip())
         done = coach_command(coach, tmp_path / "home", *context, *arguments)
@@ -73,9 +69,7 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
 
     assert "applied" in remote("submit", str(file))
     coach.training("laptop")
-    remote(
-        "suspend", "laptop"
-    )  # at once: on a slow machine each command takes an epoch, and the job ends by itself
+    remote("suspend", "laptop")  # at once: on a slow machine each command takes an epoch, and the job ends by itself
     coach.until("laptop", lambda status: status.get("reason") == "Suspended", "suspended")
     assert "laptop" in remote("ps")
     assert "laptop is Waiting" in remote("why", "laptop")
@@ -90,10 +84,7 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
     model = tmp_path / "laptop.npz"
     assert str(model) in remote("model", "laptop", "-o", str(model))
     card = json.loads(model.with_name("laptop.npz.json").read_text())
-    assert (
-        card["loss"] == shown["best_loss"]
-        and card["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
-    )
+    assert card["loss"] == shown["best_loss"] and card["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
     assert "weights/0.weight" in np.load(model)
     coach.apply(job("unwanted", target={"loss": 1.0, "epochsInARow": 1000}, maxEpochs=2000))
     coach.training("unwanted")

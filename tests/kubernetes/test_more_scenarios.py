@@ -211,9 +211,7 @@ def test_kubectl_edit_raises_the_budget_of_a_job_that_runs_and_of_one_that_has_s
     coach.paid("broke")
 
 
-def test_suspend_releases_the_pods_and_false_lets_the_job_go_on(
-    coach: Coach, cluster: ExistingCluster
-) -> None:
+def test_suspend_releases_the_pods_and_false_lets_the_job_go_on(coach: Coach, cluster: ExistingCluster) -> None:
     def suspend(value: bool) -> None:
         patch = json.dumps({"spec": {"suspend": value}})
         cluster.kubectl("patch", "trainingjob", "resting", "--type", "merge", "-p", patch)

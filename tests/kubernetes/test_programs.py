@@ -74,9 +74,7 @@ def test_a_plain_script_runs_in_its_own_image_to_its_target(coach: Coach, cluste
     coach.training("plain", epochs=3)
     (pod,) = cluster.get("pods", "-l", "coach.dev/job=plain")["items"]
     assert pod["spec"]["containers"][0]["image"] == IMAGE
-    cluster.kubectl(
-        "delete", "pod", "-l", "app.kubernetes.io/component=handler", "--grace-period=0", "--force"
-    )
+    cluster.kubectl("delete", "pod", "-l", "app.kubernetes.io/component=handler", "--grace-period=0", "--force")
     status = coach.ended("plain")
     assert (status["state"], status["reason"]) == ("Succeeded", "TargetReached")
     assert coach.paid("plain") == 0, "another handler took the running program over"
@@ -117,9 +115,7 @@ def test_a_program_ends_with_its_money_and_not_after(coach: Coach, cluster: Exis
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_without_a_handler_a_program_ends_and_goes_on_under_the_next(
-    coach: Coach, cluster: ExistingCluster
-) -> None:
+def test_without_a_handler_a_program_ends_and_goes_on_under_the_next(coach: Coach, cluster: ExistingCluster) -> None:
     coach.apply(program("left", target={**NEVER, "value": 1 / 41}))
     coach.training("left", epochs=2)
     cluster.kubectl("scale", "deploy/coach-handler", "--replicas=0")
@@ -134,9 +130,7 @@ def test_without_a_handler_a_program_ends_and_goes_on_under_the_next(
 
 
 @pytest.mark.full
-def test_a_lost_node_costs_a_program_the_time_since_its_checkpoint(
-    coach: Coach, cluster: ExistingCluster
-) -> None:
+def test_a_lost_node_costs_a_program_the_time_since_its_checkpoint(coach: Coach, cluster: ExistingCluster) -> None:
     nodes = ours(cluster)
     free = coach.free_node()
     with only(cluster, free):
@@ -156,9 +150,7 @@ def test_a_lost_node_costs_a_program_the_time_since_its_checkpoint(
 @pytest.mark.full
 def test_a_suspended_program_goes_on_from_its_checkpoint(coach: Coach, cluster: ExistingCluster) -> None:
     def suspend(yes: bool) -> None:
-        cluster.kubectl(
-            *("patch", "tj", "resting", "--type", "merge"), "-p", json.dumps({"spec": {"suspend": yes}})
-        )
+        cluster.kubectl(*("patch", "tj", "resting", "--type", "merge"), "-p", json.dumps({"spec": {"suspend": yes}}))
 
     coach.apply(program("resting"))
     coach.training("resting", epochs=2)
@@ -194,9 +186,7 @@ while True:
 
 
 @pytest.mark.full
-def test_the_workers_of_a_program_start_together_and_meet_by_name(
-    coach: Coach, cluster: ExistingCluster
-) -> None:
+def test_the_workers_of_a_program_start_together_and_meet_by_name(coach: Coach, cluster: ExistingCluster) -> None:
     resources = {"worker": {"cpu": "1050m", "memory": "128Mi"}}  # two are on two nodes
     command = {"command": ["python3", "-c", MEET]}
     target = {"loss": 0.04, "epochsInARow": 1}
@@ -313,9 +303,7 @@ def test_a_persons_own_folder_is_trained_to_its_target_by_workers_that_change_un
     begun = [int(line.split("after ")[1].split()[0]) for line in logs.splitlines() if "begins after" in line]
     assert max(begun) > 0, "it went on from its checkpoint"
     values = reported(coach, "train")
-    assert values == sorted(values, reverse=True) and len(values) == len(set(values)), (
-        "no report counted twice"
-    )
+    assert values == sorted(values, reverse=True) and len(values) == len(set(values)), "no report counted twice"
     cluster.kubectl("delete", "trainingjob", "train", "--wait")
     assert not [one for one in cluster.get("configmaps")["items"] if one["metadata"]["name"] == "train-code"]
 
@@ -368,9 +356,7 @@ def test_metrics_in_a_file_of_the_jobs_folder_are_read(coach: Coach, cluster: Ex
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_more_workers_than_others_leave_room_for_do_not_stop_a_program(
-    coach: Coach, cluster: ExistingCluster
-) -> None:
+def test_more_workers_than_others_leave_room_for_do_not_stop_a_program(coach: Coach, cluster: ExistingCluster) -> None:
     """A pod in another namespace, of which the handler does not know, holds half of each node."""
     cluster.kubectl("create", "namespace", "others")
     held = {"cpu": "1100m", "memory": "64Mi"}
@@ -383,9 +369,7 @@ def test_more_workers_than_others_leave_room_for_do_not_stop_a_program(
         script = SCRIPT.replace("time.sleep(0.5)", "time.sleep(1.5 / int(os.environ['WORLD_SIZE']))")
         large = {"worker": {"cpu": "500m", "memory": "128Mi"}}
         target = {**NEVER, "value": 1 / 41}
-        coach.apply(
-            program("crowded", script=script, workers={"min": 1, "max": 8}, resources=large, target=target)
-        )
+        coach.apply(program("crowded", script=script, workers={"min": 1, "max": 8}, resources=large, target=target))
         assert coach.ended("crowded")["state"] == "Succeeded"
         coach.paid("crowded")
         events = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "events", "crowded")

@@ -57,22 +57,16 @@ def test_a_lost_node_costs_an_attempt(coach: Coach, cluster: ExistingCluster) ->
 def test_a_killed_handler_is_followed_by_another_that_goes_on(coach: Coach, cluster: ExistingCluster) -> None:
     coach.apply(job("orphan"))
     coach.training("orphan", epochs=2)
-    cluster.kubectl(
-        "delete", "pod", "-l", "app.kubernetes.io/component=handler", "--grace-period=0", "--force"
-    )
+    cluster.kubectl("delete", "pod", "-l", "app.kubernetes.io/component=handler", "--grace-period=0", "--force")
     status = coach.ended("orphan")
     assert status["state"] == "Succeeded"
     coach.paid("orphan")
     epochs = coach.ask("show", "orphan")["epochs"]
-    assert [one["epoch"] for one in epochs] == list(range(1, len(epochs) + 1)), (
-        "none was lost, none is there twice"
-    )
+    assert [one["epoch"] for one in epochs] == list(range(1, len(epochs) + 1)), "none was lost, none is there twice"
 
 
 def test_a_job_without_budget_ends(coach: Coach) -> None:
-    coach.apply(
-        job("poor", target={"loss": 1.0, "epochsInARow": 1000}, budget={"amount": 0.0004, "currency": "USD"})
-    )
+    coach.apply(job("poor", target={"loss": 1.0, "epochsInARow": 1000}, budget={"amount": 0.0004, "currency": "USD"}))
     status = coach.ended("poor")
     assert status["state"] == "BudgetExhausted"
     (failed,) = [one for one in status["conditions"] if one["type"] == "Failed"]
@@ -80,9 +74,7 @@ def test_a_job_without_budget_ends(coach: Coach) -> None:
     coach.paid("poor")
 
 
-def test_of_two_jobs_where_one_has_room_the_other_waits_and_says_why(
-    coach: Coach, cluster: ExistingCluster
-) -> None:
+def test_of_two_jobs_where_one_has_room_the_other_waits_and_says_why(coach: Coach, cluster: ExistingCluster) -> None:
     three = {"workers": {"min": 3, "max": 3}, "resources": LARGE}
     nodes = cluster.nodes if isinstance(cluster, Cluster) else ()  # of a user's, bytes are not counted
     before = {node: bytes_sent(cluster, node) for node in nodes}
@@ -103,9 +95,7 @@ def test_of_two_jobs_where_one_has_room_the_other_waits_and_says_why(
 @contextlib.contextmanager
 def quota(cluster: ExistingCluster, room: int) -> Iterator[int]:
     """Room for so many more pods in the namespace; how many there may be then."""
-    running = [
-        one for one in cluster.get("pods")["items"] if one["status"]["phase"] in ("Pending", "Running")
-    ]
+    running = [one for one in cluster.get("pods")["items"] if one["status"]["phase"] in ("Pending", "Running")]
     most = len(running) + room
     cluster.kubectl("create", "quota", "room", f"--hard=pods={most}")
     try:

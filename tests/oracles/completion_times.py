@@ -25,9 +25,7 @@ def _total(left: FloatArray, speeds: list[FloatArray], pods: int) -> FloatArray:
     count = len(speeds)
     if count == 1:
         return np.asarray(left[:, 0] / speeds[0][pods])
-    rates = np.array(
-        [[of[share] for of, share in zip(speeds, shares, strict=True)] for shares in _shares(count, pods)]
-    )
+    rates = np.array([[of[share] for of, share in zip(speeds, shares, strict=True)] for shares in _shares(count, pods)])
     with np.errstate(divide="ignore"):
         times = left[:, None, :] / rates
     step, first = times.min(axis=2), times.argmin(axis=2)

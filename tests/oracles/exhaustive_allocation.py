@@ -23,9 +23,7 @@ def best_alone(job: JobView, climb: Climb) -> Allocation | None:
     return best if climb.level(job, best)[0] >= 0 else None
 
 
-def best_together(
-    jobs: Sequence[JobView], cluster: ClusterView, climb: Climb
-) -> dict[str, Allocation] | None:
+def best_together(jobs: Sequence[JobView], cluster: ClusterView, climb: Climb) -> dict[str, Allocation] | None:
     """Allocations of all `jobs` that fit: as few jobs as possible break their epoch budget (tier 0 of `climb.level`),
     and among those the least sum of predicted remaining times.
 

@@ -108,9 +108,7 @@ def test_the_page_has_every_value_with_its_default() -> None:
 
 def test_the_page_has_every_condition_status_field_and_variable() -> None:
     fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
-    variables = re.findall(
-        r"name: (COACH_\w+)|^  (COACH_\w+):", (CHART / "templates/handler.yaml").read_text(), re.M
-    )
+    variables = re.findall(r"name: (COACH_\w+)|^  (COACH_\w+):", (CHART / "templates/handler.yaml").read_text(), re.M)
     variables = [one or other for one, other in variables]
     assert len(variables) == 11
     for name in [*fields, *ConditionType, *variables]:
@@ -195,10 +193,7 @@ def test_values_reach_what_they_are_for() -> None:
 
 
 NUCLIO_TOO = {
-    *(
-        (verb, "nuclio.io", "nucliofunctions")
-        for verb in ("create", "get", "list", "watch", "patch", "delete")
-    ),
+    *((verb, "nuclio.io", "nucliofunctions") for verb in ("create", "get", "list", "watch", "patch", "delete")),
     ("create", "nuclio.io", "nuclioprojects"),
     *((verb, "apps", "deployments") for verb in ("get", "list", "patch", "delete")),
     ("list", "", "services"),
@@ -227,9 +222,9 @@ def test_with_nuclio_the_handler_has_rights_on_its_functions_too_and_no_others()
             for resource in rule["resources"]
         }
 
-    [container] = rendered("--set", "platform=nuclio")["Deployment", "coach-handler"]["spec"]["template"][
-        "spec"
-    ]["containers"]
+    [container] = rendered("--set", "platform=nuclio")["Deployment", "coach-handler"]["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert "--platform=nuclio" in container["args"]
     assert rights("--set", "platform=nuclio") - rights() == NUCLIO_TOO
 
@@ -308,15 +303,10 @@ def test_its_pods_pass_the_restricted_pod_security_standard(release: Release, pa
     made = release.cluster.admin.create("/api/v1/namespaces/train/pods", pod, dryRun="All")
     [container] = made["spec"]["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
-    assert (
-        container["resources"]["requests"].keys() == {"cpu", "memory"}
-        and container["resources"]["limits"]["memory"]
-    )
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"} and container["resources"]["limits"]["memory"]
     assert container["imagePullPolicy"] == "IfNotPresent"
     del pod["spec"]["securityContext"]
-    refused = release.cluster.admin.http.post(
-        "/api/v1/namespaces/train/pods", json=pod, params={"dryRun": "All"}
-    )
+    refused = release.cluster.admin.http.post("/api/v1/namespaces/train/pods", json=pod, params={"dryRun": "All"})
     assert refused.status_code == 403 and "restricted" in refused.text
 
 
@@ -444,9 +434,7 @@ def test_a_service_account_may_do_what_it_needs_and_no_more(
         for said, attributes in questions(table):
             review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
             spec = {"spec": {"resourceAttributes": attributes}}
-            answer = client.create(
-                "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, **spec}
-            )
+            answer = client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, **spec})
             assert answer["status"]["allowed"] is right, f"{account}, {said}"
     client.http.close()
 
@@ -477,13 +465,7 @@ def test_every_right_of_the_handler_is_one_that_this_test_knows(release: Release
         *release.get("/apis/rbac.authorization.k8s.io/v1/NS/roles/coach-handler")["rules"],
         *release.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/train-coach-handler")["rules"],
     ]
-    given = {
-        (v, g, r)
-        for rule in rules
-        for v in rule["verbs"]
-        for g in rule["apiGroups"]
-        for r in rule["resources"]
-    }
+    given = {(v, g, r) for rule in rules for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
     assert given == known
 
 

@@ -146,9 +146,7 @@ def test_a_wrong_program_is_refused_as_in_a_file(admin: Client, changes: Documen
 def test_a_program_without_an_image_is_for_one_machine(admin: Client) -> None:
     document = program(image=None, program={"command": ["x"]}, checkpoint=None)
     assert read_jobs(json.dumps(document))
-    assert "spec.image: Invalid value: required - the image that the program runs in" in refusal(
-        admin, document
-    )
+    assert "spec.image: Invalid value: required - the image that the program runs in" in refusal(admin, document)
 
 
 def test_options_of_a_model_file_are_taken_as_in_a_file(admin: Client) -> None:
@@ -172,9 +170,7 @@ def test_options_of_a_model_file_are_taken_as_in_a_file(admin: Client) -> None:
 
 #: What the rules of a CRD cannot see: an optimizer's further arguments, what they are for MXNet, and whether an own
 #: price book has the budget's currency. The controller refuses them, in the words of `coach validate`.
-UNSEEN = re.compile(
-    r"optimizer\.(?!learningRate|lr\b|schedule: has)|optimizer said twice|currency of the price book"
-)
+UNSEEN = re.compile(r"optimizer\.(?!learningRate|lr\b|schedule: has)|optimizer said twice|currency of the price book")
 #: What YAML 1.1, as kubectl reads it, takes for something else, or what no YAML reader gives out.
 OTHER_YAML = (
     "seed: yes",
@@ -209,12 +205,8 @@ def test_a_mistake_of_a_job_file_is_refused_at_its_field(admin: Client, lines: s
         assert field in said
 
 
-@pytest.mark.parametrize(
-    ("spec", "where", "why"), REFUSED, ids=[f"{where}-{why}" for _, where, why in REFUSED]
-)
-def test_what_the_type_refuses_the_api_server_refuses(
-    admin: Client, spec: Document, where: str, why: str
-) -> None:
+@pytest.mark.parametrize(("spec", "where", "why"), REFUSED, ids=[f"{where}-{why}" for _, where, why in REFUSED])
+def test_what_the_type_refuses_the_api_server_refuses(admin: Client, spec: Document, where: str, why: str) -> None:
     document = good(**spec)
     document["spec"] = {key: value for key, value in document["spec"].items() if value is not None}
     try:
@@ -268,9 +260,7 @@ BETWEEN_FIELDS: list[tuple[Document, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"), BETWEEN_FIELDS, ids=[str(changes) for changes, _ in BETWEEN_FIELDS]
-)
+@pytest.mark.parametrize(("changes", "field"), BETWEEN_FIELDS, ids=[str(changes) for changes, _ in BETWEEN_FIELDS])
 def test_rules_between_fields_are_told_in_the_words_of_coach_validate(
     admin: Client, changes: Document, field: str
 ) -> None:
@@ -356,9 +346,7 @@ LEAVES = [(at, node) for at, node in leaves(tree()["properties"]["spec"]) if at[
 
 
 @pytest.mark.parametrize(("at", "node"), LEAVES, ids=[".".join(at) for at, _ in LEAVES])
-def test_at_every_bound_of_every_field_both_decide_alike(
-    admin: Client, at: tuple[str, ...], node: Document
-) -> None:
+def test_at_every_bound_of_every_field_both_decide_alike(admin: Client, at: tuple[str, ...], node: Document) -> None:
     for value in values(node):
         document = good(**copy.deepcopy(AROUND.get(at[0], {})))
         place = document["spec"]
@@ -472,9 +460,7 @@ def test_every_field_that_may_not_change_says_so(admin: Client, job: Document) -
     stored = admin.get(f"{JOBS}/a")["spec"]
     words = admin.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.coach.dev")
     spec = words["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    told = {
-        key for key, node in spec["properties"].items() if MAY in str(node.get("x-kubernetes-validations"))
-    }
+    told = {key for key, node in spec["properties"].items() if MAY in str(node.get("x-kubernetes-validations"))}
     whole = str(spec["x-kubernetes-validations"])
     assert spec["properties"].keys() - told - {"budget", "suspend", "priority"} == {"prices"}
     assert f"prices: {MAY}" in whole and stored["prices"] == "cloud-functions"
@@ -483,23 +469,17 @@ def test_every_field_that_may_not_change_says_so(admin: Client, job: Document) -
 def test_the_status_is_shown_in_columns_and_does_not_count_as_a_change(admin: Client, job: Document) -> None:
     now = "2026-11-24T12:00:00Z"
     trainer = TrainerStatus(progress_percentage=37, metrics=[Metric(name="loss", value="0.5")])
-    condition = Condition(
-        type="PodsReady", status="True", last_transition_time=now, reason="Ready", message="x"
-    )
+    condition = Condition(type="PodsReady", status="True", last_transition_time=now, reason="Ready", message="x")
     status = TrainingJobStatus(
         observed_generation=1, state="Training", progress="37%", loss=0.5, target="loss 0.35", workers=2, servers=1,
         spent="0.0012 USD", budget="5 USD", eta=now, trainer_status=trainer, conditions=[condition],
     )  # fmt: skip
     body = {"status": status.model_dump(mode="json", by_alias=True, exclude_none=True)}
     merge = {"content-type": "application/merge-patch+json"}
-    answer = admin.http.patch(
-        f"{JOBS}/a/status", json=body, headers=merge, params={"fieldValidation": "Strict"}
-    )
+    answer = admin.http.patch(f"{JOBS}/a/status", json=body, headers=merge, params={"fieldValidation": "Strict"})
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == body["status"] and answer.json()["metadata"]["generation"] == 1
-    table = admin.http.get(
-        f"{JOBS}/a", headers={"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    ).json()
+    table = admin.http.get(f"{JOBS}/a", headers={"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}).json()
     names = [column["name"] for column in table["columnDefinitions"]]
     shown = dict(zip(names, table["rows"][0]["cells"], strict=True))
     assert shown.pop("Age")
@@ -509,17 +489,13 @@ def test_the_status_is_shown_in_columns_and_does_not_count_as_a_change(admin: Cl
     }  # fmt: skip
     wrong = admin.http.patch(f"{JOBS}/a/status", json={"status": {"state": "Happy"}}, headers=merge)
     assert wrong.status_code == 422 and "status.state" in wrong.text
-    assert (
-        admin.apply({**job, "spec": {**job["spec"], "suspend": True}}).json()["metadata"]["generation"] == 2
-    )
+    assert admin.apply({**job, "spec": {**job["spec"], "suspend": True}}).json()["metadata"]["generation"] == 2
 
 
 def test_kubectl_explains_every_field(admin: Client) -> None:
     schemas = admin.get("/openapi/v3/apis/coach.dev/v1alpha1")["components"]["schemas"]
     spec = schemas["dev.coach.v1alpha1.TrainingJob"]["properties"]["spec"]["properties"]
-    assert (
-        spec["budget"]["properties"]["amount"]["description"] == "The most that may be spent, in `currency`."
-    )
+    assert spec["budget"]["properties"]["amount"]["description"] == "The most that may be spent, in `currency`."
     assert all(field["description"] for field in spec.values())
 
 

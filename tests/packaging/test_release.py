@@ -31,9 +31,7 @@ def clone(tmp_path: Path) -> Path:
 
 def git(folder: Path, *words: str) -> str:
     who = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
-    return subprocess.run(
-        ["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout
+    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def release(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -68,7 +66,5 @@ def test_every_file_gets_the_version_and_the_changelog_its_heading(clone: Path) 
     heading = r"^## Unreleased\n\n## 99\.0\.1, \d{4}-\d\d-\d\d\n"
     assert re.search(heading, (clone / "CHANGELOG.md").read_text(), re.MULTILINE)
     places = ("coach/__init__.py", "scripts/images.py", "deploy", "*.toml")
-    old = subprocess.run(
-        ["git", "grep", "-nF", found[1], "--", *places], cwd=clone, capture_output=True, check=False
-    )
+    old = subprocess.run(["git", "grep", "-nF", found[1], "--", *places], cwd=clone, capture_output=True, check=False)
     assert not old.stdout

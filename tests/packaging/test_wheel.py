@@ -65,14 +65,10 @@ class Installed:
     def coach(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `coach` of the wheel in the job's folder. `PATH` has no uv unless it is given."""
         kept = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("PYTHON", "VIRTUAL_ENV", "COACH_"))
+            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV", "COACH_"))
         }
         kept |= {"COACH_HOME": str(self.folder / "home"), "COACH_CACHE": str(self.folder / "cache")}
-        kept["PATH"] = os.pathsep.join(
-            folder for folder in os.get_exec_path() if not (Path(folder) / "uv").exists()
-        )
+        kept["PATH"] = os.pathsep.join(folder for folder in os.get_exec_path() if not (Path(folder) / "uv").exists())
         return subprocess.run(
             [str(self.python.with_name("coach")), *arguments],
             cwd=self.folder, env=kept | environment, capture_output=True, text=True, timeout=LONG, check=False,

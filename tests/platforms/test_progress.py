@@ -43,13 +43,9 @@ def test_of_a_first_epoch_nothing_is_known() -> None:
     assert order.stall_timeouts == StallTimeouts(
         UNKNOWN_LOADING_SECONDS, UNKNOWN_FORMING_SECONDS, UNKNOWN_SECONDS, UNKNOWN_SECONDS
     )
-    assert UNKNOWN_FORMING_SECONDS < UNKNOWN_SECONDS, (
-        "its members are warm, and have loaded all there is to load"
-    )
+    assert UNKNOWN_FORMING_SECONDS < UNKNOWN_SECONDS, "its members are warm, and have loaded all there is to load"
     own = lived(0, data={"format": "custom"}).orders()[0]
-    assert own.stall_timeouts and own.stall_timeouts.forming == UNKNOWN_LOADING_SECONDS, (
-        "members read their own data"
-    )
+    assert own.stall_timeouts and own.stall_timeouts.forming == UNKNOWN_LOADING_SECONDS, "members read their own data"
 
 
 def test_later_epochs_are_expected_to_be_like_the_earlier_ones() -> None:

@@ -33,9 +33,7 @@ asyncio.run(main())
 
 
 def test_a_prepared_client_imports_nothing_for_its_requests() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     prepared, later = json.loads(done.stdout)
     assert "anyio._backends._asyncio" in prepared, "else there is nothing to prepare any more"

@@ -29,7 +29,5 @@ def assert_golden(name: str, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     expected = path.read_text(encoding="utf-8")
-    difference = "\n".join(
-        difflib.unified_diff(expected.splitlines(), text.splitlines(), name, "now", lineterm="")
-    )
+    difference = "\n".join(difflib.unified_diff(expected.splitlines(), text.splitlines(), name, "now", lineterm=""))
     assert text == expected, f"{difference}\nif this is right: COACH_UPDATE_GOLDEN=1 and run again"

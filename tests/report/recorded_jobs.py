@@ -24,9 +24,7 @@ def steady_job() -> World:
 
     world = World.of(nodes(2, 4.0))
     policy = {"name": "static", "workers": 2, "servers": 1}
-    world.submit(
-        spec("steady", budget=BUDGET, policy=policy, target={"loss": 0.6}), FaultyDynamics(fault=fault)
-    )
+    world.submit(spec("steady", budget=BUDGET, policy=policy, target={"loss": 0.6}), FaultyDynamics(fault=fault))
     world.run()
     return world
 
@@ -44,9 +42,7 @@ def two_jobs() -> World:
     """Two jobs, one after its loss and one after its accuracy, that share a cluster; both have ended."""
     world = World.of(nodes(2, 4.0))
     world.submit(spec("digits", budget=BUDGET))
-    world.submit(
-        spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5))
-    )
+    world.submit(spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5)))
     world.run()
     return world
 
@@ -72,12 +68,8 @@ def half_way(epochs: int = 8, budget: float = 0.05) -> World:
     """Two jobs in the middle of training; `budget` in USD."""
     world = World.of(nodes(2, 4.0))
     world.submit(spec("digits", budget={"amount": budget, "currency": "USD"}))
-    world.submit(
-        spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5))
-    )
-    world.run(
-        until=lambda: len(world.job("digits").epochs) == epochs and world.job("digits").running is not None
-    )
+    world.submit(spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5)))
+    world.run(until=lambda: len(world.job("digits").epochs) == epochs and world.job("digits").running is not None)
     return world
 
 

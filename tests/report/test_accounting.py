@@ -19,9 +19,7 @@ def test_the_ledger_accounts_for_everything_that_was_spent() -> None:
     for world, name in ((one_job(), "digits"), (faulty_job(), "faulty"), (half_way(), "pictures")):
         job = world.job(name)
         rows = ledger(world.history, name)
-        assert sum(row.cost + row.held for row in rows) == pytest.approx(
-            to_amount(job.ledger.spent), abs=1e-12
-        )
+        assert sum(row.cost + row.held for row in rows) == pytest.approx(to_amount(job.ledger.spent), abs=1e-12)
         assert rows[-1].spent == pytest.approx(to_amount(job.ledger.spent), abs=1e-12)
         assert all(row.cost <= row.reserved + 1e-12 for row in rows)
 

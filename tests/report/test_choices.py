@@ -86,16 +86,14 @@ def test_the_steps_say_what_else_was_refused() -> None:
     assert job.speed is not None
     restart = DecisionStep(StepKind.TAKEN, Allocation(3, 1), Allocation(2, 1), "restart", 1.2, "s saved")
     refusals = {
-        str(one.allocation): f"{one.refusal}, {one.faster}"
-        for one in considered(job, Allocation(2, 1), [restart])
+        str(one.allocation): f"{one.refusal}, {one.faster}" for one in considered(job, Allocation(2, 1), [restart])
     }
     assert refusals["3x1"].startswith("no gain: it does not pay for a restart, ")
     refusals = {str(one.allocation): one.verdict for one in considered(job, Allocation(2, 1))}
     assert refusals["3x1"] is Verdict.NOT_REACHED, "nothing says why not"
     held = DecisionStep(StepKind.TAKEN, Allocation(2, 2), Allocation(2, 1), "held")
     refusals = {
-        str(one.allocation): f"{one.refusal}, {one.faster}"
-        for one in considered(job, Allocation(2, 1), [held])
+        str(one.allocation): f"{one.refusal}, {one.faster}" for one in considered(job, Allocation(2, 1), [held])
     }
     assert refusals["2x2"].startswith("no room: other jobs hold the capacity, ")
     assert refusals["3x3"].startswith("no room: other jobs hold the capacity, ")

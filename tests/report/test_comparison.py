@@ -37,9 +37,7 @@ def test_progress_is_the_best_so_far_and_ends_with_all_that_was_spent() -> None:
     assert list(one.money) == sorted(one.money) and list(one.seconds) == sorted(one.seconds)
     last = job.full_epochs[-1]
     counted = sum(epoch.cost for epoch in job.epochs)
-    assert (
-        counted < one.money[-1] * 1e9 <= job.ledger.spent
-    )  # giving the functions back costs a little after it
+    assert counted < one.money[-1] * 1e9 <= job.ledger.spent  # giving the functions back costs a little after it
     assert one.seconds[-1] == pytest.approx(last.ended_at - attempts(world.history, "faulty")[0].order.at)
     assert one.best[-1] == job.best.report.loss
 
@@ -57,9 +55,7 @@ def test_rows_have_what_each_job_had_with_that_money_and_in_that_time() -> None:
 
 def test_levels_are_reached_with_the_first_epoch_that_has_them() -> None:
     made, (quick, slow) = compared(pair(), "quick", "slow")
-    assert [level.value for level in made.levels] == sorted(
-        (level.value for level in made.levels), reverse=True
-    )
+    assert [level.value for level in made.levels] == sorted((level.value for level in made.levels), reverse=True)
     assert made.levels[-1].value == min(quick.best[-1], slow.best[-1])
     for level in made.levels:
         for number, one in enumerate((quick, slow)):

@@ -119,9 +119,7 @@ def test_the_surface_marks_what_was_probed_predicted_chosen_and_refused(faulty: 
     assert decision is not None
     refused = {one.allocation for one in decision.choices() if one.verdict is Verdict.TOO_DEAR}
     assert refused and marks(surface, REFUSED[Verdict.TOO_DEAR][0]) == refused
-    assert {"predicted only", "probed", "path", "chosen", "refused: too dear (cost of an epoch)"} == legend(
-        surface
-    )
+    assert {"predicted only", "probed", "path", "chosen", "refused: too dear (cost of an epoch)"} == legend(surface)
     [star] = [line for line in surface.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata())]
     assert (star.get_xdata()[0], star.get_ydata()[0]) == decision.chosen
     costs = {formatting.amount(one.cost) for one in decision.choices() if one.verdict is Verdict.TOO_DEAR}
@@ -211,9 +209,7 @@ def test_no_job_is_left_out_of_the_figures_of_many(tmp_path: Path) -> None:
     drawn = [re.findall(r">(job-\d+)<", path.read_text()) for path in files]
     assert [len(set(names)) for names in drawn] == [8, 8, 4]
     assert {name for names in drawn for name in names} == {story.job.name for story in stories}
-    assert (
-        len({tuple(re.findall(r">time since the first epoch .*?<", path.read_text())) for path in files}) == 1
-    )
+    assert len({tuple(re.findall(r">time since the first epoch .*?<", path.read_text())) for path in files}) == 1
 
 
 def test_a_comparison_of_many_jobs_draws_each_with_a_look_of_its_own() -> None:

@@ -90,9 +90,7 @@ def check_results(results: Path, name: str) -> None:
 def test_the_summary_has_every_number_of_every_paper(results: Path) -> None:
     rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
     expected = [(name, target) for name in scenario.names() for target in scenario.load(name).targets]
-    assert [(row["scenario"], row["measure"]) for row in rows] == [
-        (name, one.measure) for name, one in expected
-    ]
+    assert [(row["scenario"], row["measure"]) for row in rows] == [(name, one.measure) for name, one in expected]
     assert tuple(rows[0]) == COLUMNS
     for row, (_, target) in zip(rows, expected, strict=True):
         assert float(row["paper"]) == target.paper
@@ -110,9 +108,7 @@ def test_the_summary_counts_for_each_paper_what_is_judged_and_within_its_toleran
     for name in [*dict.fromkeys(row["scenario"] for row in rows), None]:
         of = [row for row in rows if name in (None, row["scenario"])]
         judged, fitted = ([row for row in of if row["role"] == role] for role in ("judged", "calibrated"))
-        line = next(
-            line for line in text.splitlines() if line.startswith(f"| [{name}]" if name else "| **all**")
-        )
+        line = next(line for line in text.splitlines() if line.startswith(f"| [{name}]" if name else "| **all**"))
         cells = [cell.strip() for cell in line.split("|")]
         for cell, some in ((cells[4], judged), (cells[7], fitted)):
             assert cell == (f"{sum(row['within'] == 'True' for row in some)} of {len(some)}" if some else "")

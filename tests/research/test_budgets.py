@@ -61,9 +61,7 @@ def test_the_oracle_takes_the_fastest_choice_that_the_money_pays_for() -> None:
 
 
 def test_the_table_counts_a_target_reached_above_the_budget_apart() -> None:
-    found = {
-        f"{row}, {low:g}: {name}": np.array([2.0, 3.0]) for row in ROWS for low, _ in BANDS for name in COUNTS
-    }
+    found = {f"{row}, {low:g}: {name}": np.array([2.0, 3.0]) for row in ROWS for low, _ in BANDS for name in COUNTS}
     found |= {f"{row}: {name}": np.array([1.0, 0.0]) for row in ROWS for name in SUMS}
     over = ROWS[1]
     found |= {f"{over}, {low:g}: {WITHIN}": np.array([1.0, 1.0]) for low, _ in BANDS}

@@ -42,9 +42,7 @@ def test_distinct_runs_are_counted_once_with_the_targets_they_were_stopped_by(ru
     assert (len(lenet), len(cifar)) == (25, 42)
     assert lenet[0].target == pytest.approx(0.85, abs=0.001)
     assert cifar[0].target == pytest.approx(0.5, abs=0.01)
-    explained = [
-        estimator_evaluation.first_stop(t.values, t.target, 3) == len(t.values) for t in lenet + cifar
-    ]
+    explained = [estimator_evaluation.first_stop(t.values, t.target, 3) == len(t.values) for t in lenet + cifar]
     assert explained.count(False) == 1  # one run went on
 
 
@@ -126,9 +124,7 @@ def test_the_table_reads_run_logs(tmp_path):
     (folder / "run.txt").write_text(log.read_text())
     table = estimator_table(read_measurements(tmp_path))
     assert all(isinstance(row, EstimatorRow) and row.section == "last epoch" for row in table)
-    assert {"error at 30%", "error at 50%", "error at 70%", "error at 90%", "inside"} <= {
-        r.measure for r in table
-    }
+    assert {"error at 30%", "error at 50%", "error at 70%", "error at 90%", "inside"} <= {r.measure for r in table}
 
 
 def test_a_file_of_another_kind_is_the_user_s_mistake(tmp_path):
@@ -229,9 +225,7 @@ def test_what_is_no_number_is_named_with_its_line(tmp_path, row, said):
 def test_accuracies_in_per_cent_are_the_same_runs(tmp_path):
     values = [0.005, 0.006] + [0.9 - 0.85 / (0.15 * x + 1) for x in range(1, 60)]
     (tmp_path / "share.csv").write_text(f"metric,values\ntop1,{';'.join(map(str, values))}\n")
-    (tmp_path / "cent.csv").write_text(
-        f"metric,values\nval_acc,{';'.join(str(100 * v) for v in values)};nan;3\n"
-    )
+    (tmp_path / "cent.csv").write_text(f"metric,values\nval_acc,{';'.join(str(100 * v) for v in values)};nan;3\n")
     share = estimator_table(read_measurements(tmp_path / "share.csv"))
     cent = estimator_table(read_measurements(tmp_path / "cent.csv"))
     assert [r.coach for r in share] == pytest.approx([r.coach for r in cent], abs=1e-6)
@@ -243,9 +237,7 @@ def test_accuracies_in_per_cent_are_the_same_runs(tmp_path):
 def test_the_published_curves_are_asked_when_the_target_has_held():
     """A hyperbola without noise is predicted to the epoch: three epochs in a row end two after the first of them."""
     curve = [1 / (0.2 * x + 1) for x in range(1, 40)]
-    task = estimator_evaluation.CurveTask(
-        tuple(range(1, 23)), tuple(curve[:22]), "loss", curve[19] + 1e-9, 3, 22.0
-    )
+    task = estimator_evaluation.CurveTask(tuple(range(1, 23)), tuple(curve[:22]), "loss", curve[19] + 1e-9, 3, 22.0)
     for method in ("thesis", "optimus"):
         assert estimator_evaluation.judge_curve(task, 0.5, method).error == pytest.approx(0, abs=0.05)
 

@@ -30,9 +30,7 @@ def test_three_memories_predict_the_end_of_drawn_curves_better_than_one():
         kind: [task for curve in of for task in tasks_within(curve, "loss", ends=(20, 35))]
         for kind, of in unseen_curves.drawn().items()
     }
-    pool, one = (
-        [unseen_curves.judged(of, variant) for of in tasks.values()] for variant in ("pool", "one memory")
-    )
+    pool, one = ([unseen_curves.judged(of, variant) for of in tasks.values()] for variant in ("pool", "one memory"))
     half = unseen_curves.MOMENTS.index(0.5)
     assert np.mean([found.error[half] for found in pool]) < np.mean([found.error[half] for found in one])
     assert np.mean([found.inside for found in pool]) > np.mean([found.inside for found in one])

@@ -66,9 +66,7 @@ def test_without_the_token_there_is_no_answer(home: StateDirectory, method: str,
             assert answer.headers["www-authenticate"] == "Bearer"
             assert "token" in answer.json()["error"]
             assert TOKEN not in answer.text
-        latin = await api.http.request(
-            method, path, headers={b"Authorization": "Bearer \xfc".encode("latin-1")}
-        )
+        latin = await api.http.request(method, path, headers={b"Authorization": "Bearer \xfc".encode("latin-1")})
         assert latin.status_code == 401
 
     serve(home, body)
@@ -168,10 +166,7 @@ def test_a_misspelt_query_parameter_is_refused_with_those_that_there_are(home: S
         known = "after, cursor, limit, q, state, wait"
         assert answer.json()["error"] == f'unknown query parameter "wiat" - this request knows one of {known}'
         answer = await api.http.get("/cluster?after=5")
-        assert (
-            answer.json()["error"]
-            == 'unknown query parameter "after" - this request knows one of cursor, limit'
-        )
+        assert answer.json()["error"] == 'unknown query parameter "after" - this request knows one of cursor, limit'
 
     serve(home, body)
 
@@ -196,9 +191,7 @@ def test_a_job_is_taken_on_runs_and_can_be_looked_at(home: StateDirectory) -> No
         assert detail["spec"]["spec"]["model"]["file"] == f"file://{api.folder}/model.py"
         assert (await api.get("/jobs"))["jobs"] == [row]
         why = (await api.get("/jobs/digits/why"))["lines"]
-        assert why[0].startswith(
-            "digits is Failed: the last allowed epoch ended before the target (4 of at most 4"
-        )
+        assert why[0].startswith("digits is Failed: the last allowed epoch ended before the target (4 of at most 4")
 
     serve(home, body)
 
@@ -284,10 +277,7 @@ def test_a_budget_that_an_earlier_job_shows_to_be_too_small_is_said(home: StateD
         assert first["state"] == "Succeeded"
         little = {"amount": round(first["spent"] / 10, 9), "currency": "USD"}
         (taken,) = (await api.submit("second", budget=little, **terms))["jobs"]
-        assert (
-            taken["note"].startswith("second: ")
-            and "reach the target with a chance of at most" in taken["note"]
-        )
+        assert taken["note"].startswith("second: ") and "reach the target with a chance of at most" in taken["note"]
         assert (await api.ended("second"))["reason"] == "BudgetSpent"
         (enough,) = (await api.submit("third", **terms))["jobs"]
         assert enough["note"] == ""
@@ -311,9 +301,7 @@ def test_a_name_that_is_taken_gets_a_number(home: StateDirectory) -> None:
 def test_a_job_no_node_can_hold_is_refused_at_once_with_the_numbers(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         role = {"cpu": "64", "memory": "1Gi"}
-        (taken,) = (await api.submit("huge", resources={"worker": role, "server": role, "scheduler": role}))[
-            "jobs"
-        ]
+        (taken,) = (await api.submit("huge", resources={"worker": role, "server": role, "scheduler": role}))["jobs"]
         assert (taken["job"]["state"], taken["job"]["reason"]) == ("Failed", "NeverFits")
         assert "64" in taken["job"]["message"]
 
@@ -468,9 +456,7 @@ def test_a_job_that_reached_its_target_is_not_resumed(home: StateDirectory) -> N
 def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory) -> None:
     async def first(api: Api) -> None:
         for name in ("running", "stopped", "ended"):
-            await api.submit(
-                name, maxEpochs=3 if name == "ended" else 40, **ENDLESS, workers={"min": 1, "max": 1}
-            )
+            await api.submit(name, maxEpochs=3 if name == "ended" else 40, **ENDLESS, workers={"min": 1, "max": 1})
         await api.ended("ended")
         await api.post("/jobs/stopped/suspend", {"now": True})
         await api.until("stopped", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
@@ -617,13 +603,9 @@ def test_unforeseen_errors_are_one_line(home: StateDirectory, monkeypatch: pytes
     async def body(api: Api) -> None:
         monkeypatch.setattr(api.service, "last_seq", lambda: 1 / 0)
         transport = httpx.ASGITransport(api.http._transport.app, raise_app_exceptions=False)  # type: ignore[attr-defined]
-        async with httpx.AsyncClient(
-            transport=transport, base_url=api.http.base_url, headers=api.http.headers
-        ) as http:
+        async with httpx.AsyncClient(transport=transport, base_url=api.http.base_url, headers=api.http.headers) as http:
             answer = await http.get("/jobs")
         assert answer.status_code == 500
-        assert (
-            answer.json()["error"] == "this is a bug of Coach: ZeroDivisionError; the service's log has more"
-        )
+        assert answer.json()["error"] == "this is a bug of Coach: ZeroDivisionError; the service's log has more"
 
     serve(home, body)

@@ -33,9 +33,7 @@ def test_importing_it_imports_nothing_that_computes() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_a_job_is_checked_planned_submitted_once_and_followed_to_its_end(
-    home: StateDirectory, tmp_path: Path
-) -> None:
+def test_a_job_is_checked_planned_submitted_once_and_followed_to_its_end(home: StateDirectory, tmp_path: Path) -> None:
     file = written(tmp_path, job_text("a"))
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(job_text("b", maxEpochs=-1))
@@ -116,9 +114,7 @@ def test_a_stream_goes_on_after_a_crash_and_says_when_the_journal_is_another(
         assert next(change for change in coach.stream("a", after=place) if change.jobs).jobs[0].name == "a"
 
 
-def test_new_lines_of_a_log_come_by_the_stream_and_once_across_a_crash(
-    home: StateDirectory, tmp_path: Path
-) -> None:
+def test_new_lines_of_a_log_come_by_the_stream_and_once_across_a_crash(home: StateDirectory, tmp_path: Path) -> None:
     file = written(tmp_path, job_text("a", maxEpochs=100_000, **ENDLESS))
     log = home.logs("a") / "a-worker-0.log"
 

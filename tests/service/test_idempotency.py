@@ -30,9 +30,7 @@ def test_a_retry_after_a_crash_pays_nothing_twice(home: StateDirectory, tmp_path
         again = coach.submit([file], key="first")
         assert [(one.job.name, one.went_on) for one in again.jobs] == [("a", False), ("b", False)]
         later = [one.type for one in coach.records(["a", "b"], after=again.seq).records]
-        assert first.seq <= again.seq and later.count("JobSubmitted") == 2, (
-            "what follows it has all of both jobs"
-        )
+        assert first.seq <= again.seq and later.count("JobSubmitted") == 2, "what follows it has all of both jobs"
         assert coach.resume("a", add_budget=0.5, key="more").budget == 1.5
         assert [(row.name, row.budget) for row in coach.list_jobs().jobs] == [("a", 1.5), ("b", 1.0)]
         assert coach.resume("a", add_budget=0.5, key="yet-more").budget == 2.0

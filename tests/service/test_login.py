@@ -29,9 +29,7 @@ async def logged_in(api: Api) -> dict[str, str]:
 
 def stranger(api: Api) -> httpx.AsyncClient:
     """A client without the token."""
-    return httpx.AsyncClient(
-        transport=api.http._transport, base_url=api.http.base_url, headers={"Host": "localhost"}
-    )
+    return httpx.AsyncClient(transport=api.http._transport, base_url=api.http.base_url, headers={"Host": "localhost"})
 
 
 def test_a_code_makes_a_cookie_that_reads_and_changes(home: StateDirectory) -> None:

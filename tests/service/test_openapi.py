@@ -74,9 +74,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
                 body = {"files": [{"path": f"{folder}/job.yaml", "text": text}]}
                 headers = {"Authorization": f"Bearer {found.token}"}
                 assert (
-                    httpx.post(
-                        f"{found.url}{endpoint.API}/jobs", json=body, headers=headers, timeout=60
-                    ).status_code
+                    httpx.post(f"{found.url}{endpoint.API}/jobs", json=body, headers=headers, timeout=60).status_code
                     == 201
                 )
             yield found

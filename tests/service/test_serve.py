@@ -112,9 +112,7 @@ class Joined:
 @contextlib.contextmanager
 def joined(file: Path) -> Iterator[Joined]:
     command = [sys.executable, "-m", "coach.cli.main", "run", str(file)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             yield Joined(process)
         finally:
@@ -281,9 +279,7 @@ def test_of_two_claims_one_is_refused(home: StateDirectory) -> None:
         *(pytest.param(number, marks=pytest.mark.full) for number in (signal.SIGINT, signal.SIGTERM)),
     ],
 )
-def test_after_every_end_the_next_service_goes_on(
-    home: StateDirectory, tmp_path: Path, job: Path, number: int
-) -> None:
+def test_after_every_end_the_next_service_goes_on(home: StateDirectory, tmp_path: Path, job: Path, number: int) -> None:
     with served(tmp_path) as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["epoch"] >= 3)
@@ -298,9 +294,7 @@ def test_after_every_end_the_next_service_goes_on(
     assert shown["ledger"][-1]["spent"] == pytest.approx(shown["spent"])
 
 
-def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(
-    home: StateDirectory, tmp_path: Path, job: Path
-) -> None:
+def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(home: StateDirectory, tmp_path: Path, job: Path) -> None:
     with served(tmp_path, "3600") as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["state"] in ("Probing", "Training"))
@@ -321,9 +315,7 @@ def test_a_client_gets_an_error_when_the_service_ends(home: StateDirectory, tmp_
             client.cluster()
 
 
-def test_another_program_on_the_port_is_not_taken_for_the_service(
-    home: StateDirectory, tmp_path: Path
-) -> None:
+def test_another_program_on_the_port_is_not_taken_for_the_service(home: StateDirectory, tmp_path: Path) -> None:
     home.path.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -331,9 +323,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_service(
             connection, _ = server.accept()
             with connection:
                 connection.recv(65536)
-                connection.sendall(
-                    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi"
-                )
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi")
 
         threading.Thread(target=answer, daemon=True).start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -365,9 +355,7 @@ def test_commands_do_their_work_through_the_service(home: StateDirectory, tmp_pa
         service.end()
 
 
-def test_a_suspended_job_costs_nothing_and_is_resumed(
-    home: StateDirectory, tmp_path: Path, job: Path
-) -> None:
+def test_a_suspended_job_costs_nothing_and_is_resumed(home: StateDirectory, tmp_path: Path, job: Path) -> None:
     with served(tmp_path) as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["epoch"] >= 1)
@@ -443,9 +431,7 @@ def test_a_run_whose_service_dies_says_so(home: StateDirectory, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.full)])
-def test_many_submissions_at_once_are_accepted_and_listed(
-    home: StateDirectory, tmp_path: Path, count: int
-) -> None:
+def test_many_submissions_at_once_are_accepted_and_listed(home: StateDirectory, tmp_path: Path, count: int) -> None:
     with served(tmp_path, "3600") as service:
         found = endpoint.find(home)
         assert found is not None

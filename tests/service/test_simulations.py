@@ -76,9 +76,7 @@ def test_one_that_takes_too_long_is_ended_and_one_runs_at_a_time(
         answer = await api.post("/simulations", {"jobs": ["a"], "policies": ["static:1x1"]}, 422)
         assert "the simulation was ended" in answer["error"]
         async with simulations._running:
-            assert (
-                "another simulation runs" in (await api.post("/simulations", {"jobs": ["a"]}, 409))["error"]
-            )
+            assert "another simulation runs" in (await api.post("/simulations", {"jobs": ["a"]}, 409))["error"]
 
     monkeypatch.setattr(simulations, "SECONDS", 2.0)
     serve(home, body)

@@ -82,10 +82,7 @@ def test_where_a_later_request_fails_the_accepted_jobs_are_shown_and_the_rest_is
         assert invoke(["submit", *map(str, files), "-o", output]) == 2
         shown = capsys.readouterr()
         assert len(coach.list_jobs().jobs) == 3
-    assert (
-        f"coach: 3 jobs of the first 3 files were submitted, and go on; {files[3]} and the 3 files"
-        in shown.err
-    )
+    assert f"coach: 3 jobs of the first 3 files were submitted, and go on; {files[3]} and the 3 files" in shown.err
     if output == "json":
         found = [row["name"] for row in json.loads(shown.out)]
     elif output == "csv":

@@ -96,9 +96,7 @@ def test_notices_and_the_end_of_a_job_are_sent_in_order_and_again_after_an_error
         ("job", None),
     ]
     assert first["account"] == "team-a" and AMOUNT / 2 <= first["spent"] <= first["amount"] == AMOUNT
-    assert first["text"].startswith("account team-a: 50 %, 0.1") and first["text"].endswith(
-        "of 0.30 spent USD"
-    )
+    assert first["text"].startswith("account team-a: 50 %, 0.1") and first["text"].endswith("of 0.30 spent USD")
     last = got[-1]
     assert (last["name"], last["state"], last["account"]) == ("a", "BudgetExhausted", "team-a")
     assert len({one["id"] for one in got}) == len(got) - 2

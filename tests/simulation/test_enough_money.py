@@ -27,9 +27,7 @@ def run(budget: float | None, *, refuse: bool = False, known: bool = True, **cha
     document = job_file("job", 2, budget=budget, policy=changes.pop("policy", None))
     if refuse:
         document["spec"]["budget"]["mustSuffice"] = True
-    dynamics = assumed(
-        TrainingJob.from_json(document), shipped()["resnet-50"], 60.0, changes.pop("epochs", EPOCHS)
-    )
+    dynamics = assumed(TrainingJob.from_json(document), shipped()["resnet-50"], 60.0, changes.pop("epochs", EPOCHS))
     driver = Driver(NODES, CoachPolicy(), seed=3)
     earlier: dict[str, Any] = {}
     if known:

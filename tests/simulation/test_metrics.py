@@ -25,9 +25,7 @@ def result(finished: list[float], **columns: list[float]) -> Result:
         **columns,
     }
     values = {name: np.array(given.get(name, [0.0] * count), float) for name in COLUMNS}
-    return Result(
-        "any", 1, values, {}, {}, np.array([0.0, 30.0]), np.array([[0.5, 0.25, 0.0], [0.0] * 3]), 40.0
-    )
+    return Result("any", 1, values, {}, {}, np.array([0.0, 30.0]), np.array([[0.5, 0.25, 0.0], [0.0] * 3]), 40.0)
 
 
 def test_times_count_the_jobs_that_finished() -> None:
@@ -43,9 +41,7 @@ def test_times_count_the_jobs_that_finished() -> None:
 
 
 def test_utilisation_is_weighed_by_time_and_the_rest_is_summed_up() -> None:
-    found = measure(
-        result([10.0, 21.0], preemptions=[1, 2], migrations=[0, 1], resizes=[3, 0], money=[0.5, 0.25])
-    )
+    found = measure(result([10.0, 21.0], preemptions=[1, 2], migrations=[0, 1], resizes=[3, 0], money=[0.5, 0.25]))
     assert (found.cpu_used, found.memory_used, found.gpu_used) == (0.375, 0.1875, 0.0)
     assert (found.preemptions, found.migrations, found.resizes) == (3, 1, 3)
     assert found.money == 0.75

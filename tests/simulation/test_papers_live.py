@@ -17,9 +17,7 @@ DECISIONS = [
 
 
 @pytest.mark.parametrize(("workload", "name", "decision", "baseline"), DECISIONS)
-def test_a_live_run_has_its_policy_s_decisions(
-    workload: str, name: str, decision: str, baseline: str | None
-) -> None:
+def test_a_live_run_has_its_policy_s_decisions(workload: str, name: str, decision: str, baseline: str | None) -> None:
     assert seen(records_of(workload, name)).counts[decision] > 0
     if baseline is not None:
         assert seen(records_of(workload, baseline)).counts[decision] == 0

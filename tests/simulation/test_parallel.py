@@ -50,9 +50,7 @@ def asleep(x: int) -> int:
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
     reported: list[tuple[int, int]] = []
-    results, stopped = gather(
-        [(double, (n,)) for n in range(5)], processes=2, done=lambda *one: reported.append(one)
-    )
+    results, stopped = gather([(double, (n,)) for n in range(5)], processes=2, done=lambda *one: reported.append(one))
     assert (results, stopped) == ([0, 2, 4, 6, 8], False)
     assert sorted(reported) == [(n, 2 * n) for n in range(5)]
 

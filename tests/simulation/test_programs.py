@@ -48,9 +48,7 @@ def document(name: str = "own", *, resumes: bool = True, **changes: Any) -> dict
     return {**file, "spec": spec | changes}
 
 
-def dynamics(
-    interval: float = 60.0, *, starts: float = 8.0, stops: float = 2.0, power: float = 0.8
-) -> JobDynamics:
+def dynamics(interval: float = 60.0, *, starts: float = 8.0, stops: float = 2.0, power: float = 0.8) -> JobDynamics:
     """One that reports every `interval` seconds with one worker; its loss reaches 0.15 in the 16th report."""
     return JobDynamics(
         lambda w, s: w**power / interval,
@@ -76,9 +74,7 @@ def run(*jobs: tuple[float, dict[str, Any], JobDynamics], by: str = "coach") -> 
 def used(records: list[Any], name: str = "own") -> list[Allocation]:
     """The allocations of its groups, in order."""
     groups = {
-        record.group: record.allocation
-        for record in records
-        if isinstance(record, act.RunEpoch) and record.job == name
+        record.group: record.allocation for record in records if isinstance(record, act.RunEpoch) and record.job == name
     }
     return list(groups.values())
 
@@ -150,9 +146,7 @@ def test_a_simulation_learns_a_program_from_its_journal() -> None:
         ("reward", "maximize", -5.0),
     ],
 )
-def test_a_program_that_never_ran_is_assumed_to_reach_any_target(
-    target: str, goal: str, value: float
-) -> None:
+def test_a_program_that_never_ran_is_assumed_to_reach_any_target(target: str, goal: str, value: float) -> None:
     aim = {"metric": target, "value": value, "goal": goal, "epochsInARow": 1}
     file = document(target=aim, budget={"unlimited": True})
     driver, _ = run((0.0, file, assumed(TrainingJob.from_json(file), find_speed("resnet-50"), 60.0, 10.0)))

@@ -98,8 +98,7 @@ def test_epochs_take_about_as_many_calls_as_predictions_of_cost_have(recorded: R
     orders = {each.token: each for each in recorded.records if isinstance(each, act.RunEpoch)}
     done = [each for each in recorded.records if isinstance(each, ev.EpochFinished)]
     expected = sum(
-        len(orders[each.token].pods)
-        * (USUAL_CALLS + USUAL_CALLS_PER_SECOND * (each.at - orders[each.token].at))
+        len(orders[each.token].pods) * (USUAL_CALLS + USUAL_CALLS_PER_SECOND * (each.at - orders[each.token].at))
         for each in done
     )
     assert expected == pytest.approx(sum(each.invocations for each in done), rel=0.2)

@@ -200,9 +200,7 @@ def test_with_room_for_all_a_job_is_decided_alone_and_nothing_else_changes(count
     all_jobs, some_jobs = Whole(), Counting()
     for rule in (all_jobs, some_jobs):
         records: list[object] = []
-        driver = Driver(
-            nodes(count, 4), rule, seed=3, faults=Faults(3, function_lost=400.0), journal=records.append
-        )
+        driver = Driver(nodes(count, 4), rule, seed=3, faults=Faults(3, function_lost=400.0), journal=records.append)
         for number in range(4):
             driver.submit_at(30.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), DYNAMICS)
         driver.run()

@@ -96,9 +96,7 @@ def test_a_job_without_servers_comes_to_its_target_within_its_budget() -> None:
         assert held.cpu == pytest.approx(0.1 + order.allocation.workers)
         calls = book.invocation * order.allocation.pods * (16 + 2 * order.deadline)
         seconds = order.deadline + 5
-        assert order.reservation <= to_money(book.rate(held) * seconds + calls) + 10_000, (
-            "no server is reserved"
-        )
+        assert order.reservation <= to_money(book.rate(held) * seconds + calls) + 10_000, "no server is reserved"
     assert not any(isinstance(record, ev.EpochFailed) for record in records)
     learned = learn(list(runs_of(records).values())).speed
     for workers in range(1, 7):

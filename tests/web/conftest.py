@@ -59,9 +59,7 @@ class Serving:
 
     def start(self) -> None:
         words = [sys.executable, "-m", "tests.service.fake_service", str(self.port), str(self.seconds)]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        }
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         with (self.folder / "service.log").open("a") as log:
             self.process = subprocess.Popen(
                 words, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True

@@ -106,9 +106,7 @@ def test_budgets_show_what_is_left_and_who_spent_what(service: Serving, page: An
     with Client() as coach:
         coach.set_account("research", 500, "USD", "month")
         coach.set_account("team-a", 0.02, "USD", "week", parent="research", labels={"team": "vision"})
-    service.submit(
-        "digits", maxEpochs=200, target={"loss": 0.3, "epochsInARow": 3}, budget={"account": "team-a"}
-    )
+    service.submit("digits", maxEpochs=200, target={"loss": 0.3, "epochsInARow": 3}, budget={"account": "team-a"})
     page.goto(service.address("/budgets"))
     table = page.get_by_role("table", name="Budgets", exact=True)
     table.get_by_role("row", name=re.compile("^research that name it 500.USD.month")).wait_for()

@@ -64,9 +64,7 @@ def test_axe_finds_nothing_serious(service: Serving, browser: Any, look: str) ->
         page.get_by_text("✓ Succeeded").wait_for()
         places = ["/", "/cluster", "/submit", "/nothing", "/jobs/nobody"]
         tabs = ("overview", "epochs", "money", "speed", "events", "logs", "spec")
-        places += [
-            f"/jobs/{name}/{tab}" for name, tab in [*(("digits", tab) for tab in tabs), ("e", "overview")]
-        ]
+        places += [f"/jobs/{name}/{tab}" for name, tab in [*(("digits", tab) for tab in tabs), ("e", "overview")]]
         found = []
         for place in places:
             page.goto(f"{service.url}/ui/#{place}")
@@ -90,9 +88,7 @@ def test_axe_finds_nothing_serious(service: Serving, browser: Any, look: str) ->
         assert found == []
 
 
-def test_a_job_is_followed_stopped_and_paid_for_through_names_and_keys_alone(
-    service: Serving, page: Any
-) -> None:
+def test_a_job_is_followed_stopped_and_paid_for_through_names_and_keys_alone(service: Serving, page: Any) -> None:
     service.submit("digits", budget=BUDGET, **ENDLESS)
     page.goto(service.address())
     page.get_by_role("link", name="digits", exact=True).focus()
@@ -257,9 +253,7 @@ def look_at_hostile_texts(service: Serving, folder: Path, page: Any) -> None:
     page.goto(f"{service.url}/ui/#/jobs/{HOSTILE.replace('/', '%2F')}")
     page.get_by_role("alert").wait_for()
     assert page.evaluate("window.hit") is None
-    refused = page.evaluate(
-        "try { document.body.innerHTML = '<b>x</b>'; 'done' } catch (error) { error.name }"
-    )
+    refused = page.evaluate("try { document.body.innerHTML = '<b>x</b>'; 'done' } catch (error) { error.name }")
     assert refused == "TypeError", "no text becomes a document"
 
 

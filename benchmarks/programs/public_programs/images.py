@@ -27,9 +27,7 @@ def mnist(epochs=14, batch_size=64, test_batch_size=1000, lr=1.0, gamma=0.7, log
             optimizer.step()
             if step % log_interval == 0:
                 at = step * len(images)
-                print(
-                    f"Train Epoch: {epoch} [{at}/{len(data)} ({100 * at / len(data):.0f}%)]\tLoss: {loss.item():.6f}"
-                )
+                print(f"Train Epoch: {epoch} [{at}/{len(data)} ({100 * at / len(data):.0f}%)]\tLoss: {loss.item():.6f}")
         net.eval()
         with torch.no_grad():
             scores = net(others)
@@ -59,9 +57,7 @@ def imagenet(epochs=90, batch_size=256, lr=0.1, print_freq=10, resume="checkpoin
     for epoch in range(begin, epochs):
         net.train()
         steps = len(data) // WORLD // (batch_size // WORLD)
-        for step, (images, wanted) in enumerate(
-            batches(data, labels, batch_size // WORLD, epoch, RANK, WORLD)
-        ):
+        for step, (images, wanted) in enumerate(batches(data, labels, batch_size // WORLD, epoch, RANK, WORLD)):
             scores = model(images)
             loss = F.cross_entropy(scores, wanted)
             optimizer.zero_grad()
@@ -75,9 +71,7 @@ def imagenet(epochs=90, batch_size=256, lr=0.1, print_freq=10, resume="checkpoin
         net.eval()
         with torch.no_grad():
             best = net(others).topk(5).indices == answers[:, None]
-        print(
-            f" *   Acc@1 {100 * best[:, 0].float().mean():.3f} Acc@5 {100 * best.any(1).float().mean():.3f}"
-        )
+        print(f" *   Acc@1 {100 * best[:, 0].float().mean():.3f} Acc@5 {100 * best.any(1).float().mean():.3f}")
         if RANK == 0:
             state = {"epoch": epoch + 1, "state_dict": net.state_dict(), "optimizer": optimizer.state_dict()}
             saved(state, resume)
@@ -107,9 +101,7 @@ def vae(epochs=10, batch_size=128, log_interval=10, seed=1):
             optimizer.step()
             total += loss.item()
             if step % log_interval == 0:
-                print(
-                    f"Train Epoch: {epoch} [{step * batch_size}/{len(data)} (0%)]\tLoss: {loss / len(images):.6f}"
-                )
+                print(f"Train Epoch: {epoch} [{step * batch_size}/{len(data)} (0%)]\tLoss: {loss / len(images):.6f}")
         print(f"====> Epoch: {epoch} Average loss: {total / len(data):.4f}")
         with torch.no_grad():
             print(f"====> Test set loss: {loss_of(others) / len(others):.4f}")
@@ -212,9 +204,7 @@ def super_resolution(upscale_factor=2, nEpochs=30, batchSize=16, lr=0.001, seed=
         print(f"Checkpoint saved to model_epoch_{epoch}.pth")
 
 
-def timm(
-    epochs=100, batch_size=64, lr=0.005, mixup=0.2, output="output", experiment="run", resume="", seed=1
-):
+def timm(epochs=100, batch_size=64, lr=0.005, mixup=0.2, output="output", experiment="run", resume="", seed=1):
     """timm's train.py: DDP, mixup, accumulation, an average of the weights, a schedule by steps, summary.csv."""
     folder = os.path.join(output, experiment)
     last = os.path.join(folder, "last.pth.tar")
@@ -237,9 +227,7 @@ def timm(
         for step, (images, wanted) in enumerate(batches(data, labels, batch_size // 2, epoch, RANK, WORLD)):
             share, other = 1 - mixup * torch.rand(()).item(), torch.randperm(len(images))
             scores = model(share * images + (1 - share) * images[other])
-            loss = share * F.cross_entropy(scores, wanted) + (1 - share) * F.cross_entropy(
-                scores, wanted[other]
-            )
+            loss = share * F.cross_entropy(scores, wanted) + (1 - share) * F.cross_entropy(scores, wanted[other])
             (loss / accumulated).backward()
             total.append(loss.item())
             if step % accumulated == 1:

@@ -76,9 +76,7 @@ def nlp_example(epochs=40, accumulated=1, seed=42):
     optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
     loaders = DataLoader(data, 16, shuffle=True), DataLoader(check, 32)
     steps = epochs * len(loaders[0])
-    warm = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(step / 100, 1 - step / steps / WORLD)
-    )
+    warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 100, 1 - step / steps / WORLD))
 
     def say(accelerator, epoch, guesses, wanted):
         print(f"=====  {guesses[:8]}")
@@ -94,14 +92,10 @@ def cv_example(epochs=20, seed=42):
     net(check.tensors[0][:2])
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3 / 25)
     loaders = DataLoader(data, 64, shuffle=True), DataLoader(check, 64)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 3e-3, epochs=epochs, steps_per_epoch=len(loaders[0])
-    )
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, epochs=epochs, steps_per_epoch=len(loaders[0]))
 
     def say(accelerator, epoch, guesses, wanted):
-        accelerator.print(
-            f"epoch {epoch}: {100 * scores_of(guesses == wanted, guesses == guesses)['accuracy']:.2f}"
-        )
+        accelerator.print(f"epoch {epoch}: {100 * scores_of(guesses == wanted, guesses == guesses)['accuracy']:.2f}")
 
     accelerated(net, optimizer, *loaders, cycle, epochs, 1, say)
 
@@ -162,9 +156,7 @@ def run_clm(output_dir="out", num_train_epochs=100, seed=42):
         use_cpu=True,
     )
     last = trainer_utils.get_last_checkpoint(output_dir) if os.path.isdir(output_dir) else None  # changed
-    Trainer(net, arguments, train_dataset=parts[0], eval_dataset=parts[1]).train(
-        resume_from_checkpoint=last
-    )  # changed
+    Trainer(net, arguments, train_dataset=parts[0], eval_dataset=parts[1]).train(resume_from_checkpoint=last)  # changed
 
 
 def fsdp_t5(epochs=50, batch_size=16, seed=1):
@@ -260,9 +252,7 @@ def flax_mnist(num_epochs=10, learning_rate=0.1, batch_size=128):
 
     class Cnn(nnx.Module):
         def __init__(self, seeds):
-            self.first, self.second = (
-                nnx.Conv(*of, (5, 5), strides=2, rngs=seeds) for of in ((1, 8), (8, 16))
-            )
+            self.first, self.second = (nnx.Conv(*of, (5, 5), strides=2, rngs=seeds) for of in ((1, 8), (8, 16)))
             self.head = nnx.Linear(784, 10, rngs=seeds)
 
         def __call__(self, images):
@@ -335,9 +325,7 @@ def kubeflow_mnist(epochs=20, batch_size=32, seed=1):
             optimizer.step()
             if step % 10 == 0 and RANK == 0:
                 at = step * len(images)
-                print(
-                    f"Train Epoch: {epoch} [{at}/{len(data)} ({100 * at / len(data):.0f}%)]\tLoss: {loss.item():.6f}"
-                )
+                print(f"Train Epoch: {epoch} [{at}/{len(data)} ({100 * at / len(data):.0f}%)]\tLoss: {loss.item():.6f}")
 
 
 def fashion_mnist(epochs=20, batch_size=32):

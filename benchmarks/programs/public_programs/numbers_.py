@@ -59,9 +59,7 @@ def reinforce(gamma=0.99, log_interval=10, seed=543):
         if episode % log_interval == 0:
             print(f"Episode {episode}\tLast reward: {reward:.2f}\tAverage reward: {running:.2f}")
         if running > 475:
-            print(
-                f"Solved! Running reward is now {running} and the last episode runs to {reward} time steps!"
-            )
+            print(f"Solved! Running reward is now {running} and the last episode runs to {reward} time steps!")
             return
 
 
@@ -69,9 +67,7 @@ def pushed(state, force):
     """The cart and its pole 0.02 s later (Barto, Sutton and Anderson 1983)."""
     x, speed, angle, turn = state
     swing = (force + 0.05 * turn**2 * math.sin(angle)) / 1.1
-    bend = (9.8 * math.sin(angle) - math.cos(angle) * swing) / (
-        0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / 1.1)
-    )
+    bend = (9.8 * math.sin(angle) - math.cos(angle) * swing) / (0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / 1.1))
     push = swing - 0.05 * bend * math.cos(angle) / 1.1
     return [x + 0.02 * speed, speed + 0.02 * push, angle + 0.02 * turn, turn + 0.02 * bend]
 

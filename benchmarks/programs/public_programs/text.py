@@ -15,8 +15,7 @@ def word_language_model(epochs=40, lr=20.0, clip=0.25, bptt=35, log_interval=20,
     """pytorch/examples word_language_model: carried state, clipping, a rate that falls on a plateau, perplexity."""
     text = characters(90_000)
     train, check = (
-        part[: len(part) // batch_size * batch_size].view(batch_size, -1)
-        for part in (text[:80_000], text[80_000:])
+        part[: len(part) // batch_size * batch_size].view(batch_size, -1) for part in (text[:80_000], text[80_000:])
     )
     embed, cells, out = nn.Embedding(96, 64), nn.LSTM(64, 64, batch_first=True), nn.Linear(64, 96)
     parameters = [*embed.parameters(), *cells.parameters(), *out.parameters()]
@@ -91,9 +90,7 @@ def adder(ndigit=2, every=200, seed=3407):
                 print(f"{name} final score: {right}/{len(part)} = {100 * right / len(part):.2f}% correct")
 
 
-def nanogpt(
-    out_dir="out", init_from="scratch", eval_interval=50, max_iters=6000, learning_rate=1e-3, seed=1337
-):
+def nanogpt(out_dir="out", init_from="scratch", eval_interval=50, max_iters=6000, learning_rate=1e-3, seed=1337):
     """nanoGPT's train.py: accumulated steps that the processes share, clipping, DDP, ckpt.pt."""
     path = os.path.join(out_dir, "ckpt.pt")
     init_from = "resume" if os.path.exists(path) else "scratch"  # changed
@@ -126,9 +123,7 @@ def nanogpt(
             print(f"step {step}: train loss {losses[0]:.4f}, val loss {losses[1]:.4f}")
             if step > begin:
                 print(f"saving checkpoint to {out_dir}")
-                saved(
-                    {"iter_num": step, "model": net.state_dict(), "optimizer": optimizer.state_dict()}, path
-                )
+                saved({"iter_num": step, "model": net.state_dict(), "optimizer": optimizer.state_dict()}, path)
         for part in range(accumulated):
             if WORLD > 1:
                 model.require_backward_grad_sync = part == accumulated - 1

@@ -34,9 +34,7 @@ class Showing:
         rows = [job_row(job, time.time()) for job in session.jobs.values()]
         forecasts = {job.name: forecast_rows(job) for job in session.jobs.values()}
         if self._output is Format.JSON:
-            print_json(
-                [fields(row) | {"forecasts": [fields(one) for one in forecasts[row.name]]} for row in rows]
-            )
+            print_json([fields(row) | {"forecasts": [fields(one) for one in forecasts[row.name]]} for row in rows])
         elif self._output is Format.CSV:
             print_csv(JOB_COLUMNS, map(fields, rows))
         elif rows:

@@ -19,9 +19,7 @@ from coach.report.history import EventFormatter
 class Lines:
     """An observer of a session (see coach.handler.interactive_run.RunObserver)."""
 
-    def __init__(
-        self, console: Console, jobs: Callable[[], dict[str, Job]], now: Callable[[], float] = time.time
-    ):
+    def __init__(self, console: Console, jobs: Callable[[], dict[str, Job]], now: Callable[[], float] = time.time):
         self._console = console
         self._jobs = jobs
         self._narrator = EventFormatter(jobs)
@@ -33,9 +31,7 @@ class Lines:
 
     def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         """The important lines of an event and its actions."""
-        hint = (
-            "; Ctrl-C again to stop now" if isinstance(event, ev.SuspendRequested) and not event.now else ""
-        )
+        hint = "; Ctrl-C again to stop now" if isinstance(event, ev.SuspendRequested) and not event.now else ""
         for line in self._narrator.happened(event, actions):
             if line.important:
                 self.print(line.at, line.job, line.text + hint)

@@ -47,9 +47,7 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None
     if not stream.isatty():
-        width = (
-            int(os.environ["COLUMNS"]) if os.environ.get("COLUMNS", "").isdigit() else WIDTH_WITHOUT_TERMINAL
-        )
+        width = int(os.environ["COLUMNS"]) if os.environ.get("COLUMNS", "").isdigit() else WIDTH_WITHOUT_TERMINAL
     return Screen(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 

@@ -56,9 +56,7 @@ def screen(
     return Text("\n").join(parts)
 
 
-def job_lines(
-    rows: Sequence[JobRow], running: Mapping[str, Running], width: int, *, ended: bool = False
-) -> list[Text]:
+def job_lines(rows: Sequence[JobRow], running: Mapping[str, Running], width: int, *, ended: bool = False) -> list[Text]:
     """A header, and for each job a line, and another that says why or how far its epoch is.
 
     `ended`: also jobs that have ended without success get the second line. Columns that do not fit are left out whole;

@@ -102,11 +102,7 @@ def _target(spec: TrainingJob) -> str:
     if target is None:
         return f"the best {spec.spec.metric}"
     goal = formatting.goal(target.name, target.number)
-    return (
-        f"{goal} {formatting.count(target.epochs_in_a_row, 'time')} in a row"
-        if target.epochs_in_a_row > 1
-        else goal
-    )
+    return f"{goal} {formatting.count(target.epochs_in_a_row, 'time')} in a row" if target.epochs_in_a_row > 1 else goal
 
 
 def _budget(spec: TrainingJob) -> str:

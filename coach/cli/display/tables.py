@@ -150,9 +150,7 @@ def forecasts_table(rows: Sequence[ForecastRow], currency: str) -> Table:
             formatting.bounded(row.seconds, row.seconds_low, row.seconds_high, formatting.duration),
             formatting.bounded(row.cost, row.cost_low, row.cost_high, formatting.amount),
         )
-    made.add_row(
-        "real", formatting.duration(rows[-1].actual_seconds), formatting.amount(rows[-1].actual_cost)
-    )
+    made.add_row("real", formatting.duration(rows[-1].actual_seconds), formatting.amount(rows[-1].actual_cost))
     return made
 
 

@@ -30,9 +30,7 @@ class WholeTable(Table):
     """A table whose first `keys` columns say which row it is."""
 
     def __init__(self, keys: int = 1) -> None:
-        super().__init__(
-            box=PLAIN_BOX, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0)
-        )
+        super().__init__(box=PLAIN_BOX, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         self._keys = keys
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

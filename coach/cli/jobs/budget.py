@@ -32,9 +32,7 @@ def set_(
     within: Annotated[
         str, typer.Option("--in", metavar="ACCOUNT", help="The account that it is in, which pays too.")
     ] = "",
-    timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="Where months and weeks begin at midnight.")
-    ] = "UTC",
+    timezone: Annotated[str, typer.Option(metavar="ZONE", help="Where months and weeks begin at midnight.")] = "UTC",
     label: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="It pays all jobs with this label; several: with all."),
@@ -135,9 +133,7 @@ def show(account: Name, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def report(
-    account: Annotated[
-        str, typer.Argument(metavar="[ACCOUNT]", help="Only this account and those in it.")
-    ] = "",
+    account: Annotated[str, typer.Argument(metavar="[ACCOUNT]", help="Only this account and those in it.")] = "",
     output: Output = Format.TABLE,
 ) -> None:
     """Report who spent what, period by period.
@@ -160,9 +156,7 @@ def report(
     else:
         inside = set(known.known)
     paying = {name: known.innermost(job) for name, job in jobs.items()}
-    rows = [
-        row for row in spending_rows(known, jobs, accounts.payments(home, paying)) if row.account in inside
-    ]
+    rows = [row for row in spending_rows(known, jobs, accounts.payments(home, paying)) if row.account in inside]
     if output is Format.JSON:
         print_json([fields(row) for row in rows])
     elif output is Format.CSV:

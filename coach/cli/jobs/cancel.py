@@ -8,9 +8,7 @@ import typer
 
 
 def command(
-    jobs: Annotated[
-        list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")
-    ],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")],
 ) -> None:
     """Cancel jobs at once, for good.
 
@@ -34,9 +32,7 @@ def command(
     others = [past for past in chosen if past not in served]
     for past in others:
         if past.held:
-            raise UserError(
-                f"another `coach run` has {past.job.name} now: stop it there with Ctrl-C, then cancel it"
-            )
+            raise UserError(f"another `coach run` has {past.job.name} now: stop it there with Ctrl-C, then cancel it")
     if served:
         with service_of(home) as client:
             for past in served:
@@ -48,6 +44,4 @@ def command(
         finally:
             opened.close()
     for past in chosen:
-        typer.echo(
-            f"{past.job.name} is cancelled; its checkpoint stays: {past.job.weights or 'none was written'}"
-        )
+        typer.echo(f"{past.job.name} is cancelled; its checkpoint stays: {past.job.weights or 'none was written'}")

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 #: Seconds between two reads of the journal, which another process writes.
 LOOK = 0.2
 
-Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Continue to show new lines until the job has ended.")
-]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue to show new lines until the job has ended.")]
 
 
 def command(job: JobName, follow: Follow = False, output: Output = Format.TABLE) -> None:

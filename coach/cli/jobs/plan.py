@@ -51,9 +51,7 @@ def command(  # noqa: PLR0917 - they are options
     ] = 0.0,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            "--figure", metavar="FILE", help="With --budget: draw it too, a .png, .svg or .pdf file."
-        ),
+        typer.Option("--figure", metavar="FILE", help="With --budget: draw it too, a .png, .svg or .pdf file."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -162,17 +160,13 @@ def _by(plan: Plan, seconds: float, when: str) -> str:
     by = f"by {when} ({formatting.duration(seconds)} from now)"
     if row is not None:
         cost = formatting.bounded(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount)
-        time = formatting.bounded(
-            row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration
-        )
+        time = formatting.bounded(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration)
         at = Allocation(row.workers, row.servers).cell
         return f"{by} with a chance of 90 % at least: {cost} {plan.currency} with {at}, done in {time}"
     times = [one.job_seconds_high for one in plan.rows if one.fits and one.job_seconds_high is not None]
     if not times:
         return f"{by}: no speed is known; run it once, or give coach plan the nodes that it ran on"
-    return (
-        f"{by}: none of these is done then with 90 %; the earliest is after {formatting.duration(min(times))}"
-    )
+    return f"{by}: none of these is done then with 90 %; the earliest is after {formatting.duration(min(times))}"
 
 
 def _probe(
@@ -196,9 +190,7 @@ def _probe(
     if not 0 < amount <= 1e9:
         raise UserError(f"--probe {amount:g}: must be an amount above 0, such as 0.01")
     if find(home):
-        raise UserError(
-            "--probe: a service runs the jobs here; coach submit the job with a small budget, then plan it"
-        )
+        raise UserError("--probe: a service runs the jobs here; coach submit the job with a small budget, then plan it")
     policy, probes = chosen_policy("", [probe_of(spec, amount) for spec in specs])
     cluster = partial(chosen_cluster, PlatformKind.LOCAL, nodes, "", "", "", probes)
     code = run_here(home, Showing(output, True, result=False), probes, policy, cluster)
@@ -259,9 +251,7 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
     for text in plan.known:
         screen.print(f"  {text}", soft_wrap=True)
-    screen.print(
-        f"  whatever is paid, its {plan.metric} levels off between {low} and {high} (80 %)", soft_wrap=True
-    )
+    screen.print(f"  whatever is paid, its {plan.metric} levels off between {low} and {high} (80 %)", soft_wrap=True)
     for chance, money in plan.chances:
         wanted = "no amount" if money is None else f"{formatting.amount(money)} {plan.currency}"
         screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")
@@ -333,17 +323,13 @@ def _show(screen: Console, plan: Plan) -> None:
                 if wide
                 else formatting.duration(row.seconds),
                 formatting.amount(row.cost),
-                formatting.bounded(
-                    row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration
-                ),
+                formatting.bounded(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration),
                 formatting.bounded(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
             ]
         made.add_row(*cells, _notes(row))
     screen.print(Padding(made, (0, 0, 0, 2), expand=False))
     if known and not wide:
-        screen.print(
-            f"  from {WIDE} columns on also {plan.currency}/HOUR and the bounds of EPOCH", soft_wrap=True
-        )
+        screen.print(f"  from {WIDE} columns on also {plan.currency}/HOUR and the bounds of EPOCH", soft_wrap=True)
     screen.print()
 
 

@@ -129,9 +129,7 @@ def command(  # noqa: PLR0917 - they are options
             "--context": context, "--namespace": namespace,
         }  # fmt: skip
         if not_there := [option for option, value in own.items() if value]:
-            raise UserError(
-                f"{', '.join(not_there)}: not with coach --context NAME run; the cluster has its own"
-            )
+            raise UserError(f"{', '.join(not_there)}: not with coach --context NAME run; the cluster has its own")
         where = {"--context": parent.get("cluster"), "--namespace": parent.get("namespace")}
         options = {option: value for option, value in where.items() if value}
         raise typer.Exit(remote_run.run(options, loaded, as_json=output is Format.JSON))
@@ -172,9 +170,7 @@ def run_here(
     beginning(showing.screen, specs, cluster, allocator.name)
 
     def make(watcher: RunObserver) -> Session:
-        return Session(
-            home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher
-        )
+        return Session(home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher)
 
     return showing.run(make)
 

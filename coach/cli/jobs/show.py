@@ -103,9 +103,7 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         target = f"{goal}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}"
     counts = "workers x servers" if job.maximum.servers else "workers"
     facts = {
-        "state": f"{row.state} ({row.reason}): {row.message}"
-        if row.message
-        else f"{row.state} ({row.reason})",
+        "state": f"{row.state} ({row.reason}): {row.message}" if row.message else f"{row.state} ({row.reason})",
         "target": target,
         "eta": tables.eta(row, interval=True),
         counts: f"{tables.size(row)} ({formatting.limits(job.minimum, job.maximum)})",
@@ -154,9 +152,7 @@ def _why(screen: Console, job: Job, choices: Sequence[Choice]) -> None:
     for step in job.reasons:
         screen.print(f"  {step.text(job.name)}", soft_wrap=True)
     if refused:
-        screen.print(
-            f"  considered for the last whole epoch instead of {choices[0].allocation}, and refused:"
-        )
+        screen.print(f"  considered for the last whole epoch instead of {choices[0].allocation}, and refused:")
         for line in refused:
             screen.print(f"    {line}", soft_wrap=True)
 

@@ -8,9 +8,7 @@ import typer
 
 
 def command(
-    jobs: Annotated[
-        list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")
-    ],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")],
     now: Annotated[
         bool, typer.Option("--now", help="Stop at once; what the running epoch trained so far is lost.")
     ] = False,

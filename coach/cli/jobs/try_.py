@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 
 def command(  # noqa: PLR0917 - they are options
     words: typer.Context,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A job file. Or a program: -- COMMAND.")
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A job file. Or a program: -- COMMAND.")] = None,
     target: program.Target = "",
     metric: program.Metric = "",
-    seconds: Annotated[
-        float, typer.Option(min=1, help="Of a program: how long to wait for its first report.")
-    ] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Of a program: how long to wait for its first report.")] = 60.0,
     python: Python = None,
     output: Output = Format.TABLE,
 ) -> None:

@@ -14,14 +14,10 @@ if TYPE_CHECKING:
 
 
 def command(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")],
     check_files: Annotated[
         bool,
-        typer.Option(
-            "--check-files/--no-check-files", help="Also check that the models and data they name exist."
-        ),
+        typer.Option("--check-files/--no-check-files", help="Also check that the models and data they name exist."),
     ] = True,
     nodes: Annotated[
         str,
@@ -69,6 +65,4 @@ def _never_fit(jobs: Sequence[LoadedJob], nodes: str) -> Iterator[Problem]:
         pods = {(role, resources.of(role)): count for role, count in counts.items() if count}
         if why := never_fits(pods, cluster):
             right = "smaller requests, fewer workers, or larger nodes"
-            yield Problem(
-                str(job.path), 1, 1, "spec.resources", f"no node can hold {job.spec.name}", why, right
-            )
+            yield Problem(str(job.path), 1, 1, "spec.resources", f"no node can hold {job.spec.name}", why, right)

@@ -27,15 +27,11 @@ class Target(StrEnum):
 def command(  # noqa: PLR0917 - they are options
     target: Annotated[Target, typer.Argument(help="Where to: nuclio, on Kubernetes.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the objects for kubectl, deploy nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects for kubectl, deploy nothing.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the jobs' functions again.")] = False,
     context: Context = "",
     namespace: Namespace = "",
-    image: Annotated[
-        str | None, typer.Option(help="Image of the functions, for jobs that name none.")
-    ] = None,
+    image: Annotated[str | None, typer.Option(help="Image of the functions, for jobs that name none.")] = None,
     handler: Annotated[
         str | None,
         typer.Option(
@@ -103,9 +99,7 @@ def _print(jobs: list[TrainingJob], settings: Settings, namespace: str) -> None:
     typer.echo(yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True), nl=False)
 
 
-async def _deploy(
-    jobs: list[TrainingJob], settings: Settings, context: str, namespace: str
-) -> list[dict[str, Any]]:
+async def _deploy(jobs: list[TrainingJob], settings: Settings, context: str, namespace: str) -> list[dict[str, Any]]:
     from coach.platforms.kubernetes.settings import chart_settings
     from coach.platforms.kubernetes_api.client import Api
     from coach.platforms.local.environment import Functions

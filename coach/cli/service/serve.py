@@ -40,9 +40,7 @@ def command(  # noqa: PLR0917 - they are options
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on; any but loopback needs --token.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8421,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8421,
     token: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="File with the callers' token; without it, `token` in COACH_HOME."),
@@ -93,9 +91,7 @@ def command(  # noqa: PLR0917 - they are options
 
     allocator = parsed_policy(policy or "coach")
     if isinstance(allocator, StaticPolicy):
-        raise UserError(
-            f"--policy {policy}: a static allocation is a job's own: coach submit FILE --policy {policy}"
-        )
+        raise UserError(f"--policy {policy}: a static allocation is a job's own: coach submit FILE --policy {policy}")
     check_placement(placement, allocator)
     folders = tuple(folder.expanduser().resolve() for folder in allow or [Path.cwd()])
     for folder in folders:
@@ -106,9 +102,7 @@ def command(  # noqa: PLR0917 - they are options
     if platform is not PlatformKind.LOCAL:
         companion = controller(context, namespace, folders)
     del python  # it has set the environment
-    cluster, make_platform = chosen_cluster(
-        platform, nodes, bandwidth, context, namespace, placement=placement
-    )
+    cluster, make_platform = chosen_cluster(platform, nodes, bandwidth, context, namespace, placement=placement)
     serving = Serving(
         StateDirectory.default(),
         cluster,

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 def command(
     job: Annotated[str, typer.Argument(metavar="[JOB]", help="Open the page of this job.")] = "",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port where no service runs; 0 takes a free one.")
-    ] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port where no service runs; 0 takes a free one.")] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser, or only print the address.")
     ] = True,
@@ -67,9 +65,7 @@ def _serve(home: StateDirectory, job: str, port: int, browser: bool) -> None:
     from coach.service.read_only import serve_page
 
     def ready(url: str, code: str) -> None:
-        typer.echo(
-            "the page of the jobs in this folder, without a service: it changes nothing; Ctrl-C ends it"
-        )
+        typer.echo("the page of the jobs in this folder, without a service: it changes nothing; Ctrl-C ends it")
         _open(url, code, job, browser)
 
     raise typer.Exit(serve_page(home, port, ready))

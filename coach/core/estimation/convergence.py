@@ -42,9 +42,7 @@ class ConvergenceModel:
 
     metric: Metric
     points: tuple[CurvePoint, ...]
-    ceiling: float = field(
-        init=False
-    )  #: the best value of an accuracy: 1, or 100 for per cent; 0 for a score
+    ceiling: float = field(init=False)  #: the best value of an accuracy: 1, or 100 for per cent; 0 for a score
     curves: Mixture = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,9 +62,7 @@ class ConvergenceModel:
         # Nodes of the noise that match its mean and spread.
         noise = math.sqrt(2.0) * self.curves.noise
         noisy = np.concatenate([values - noise, values, values + noise])
-        return self._interval(
-            noisy, np.concatenate([self.curves.weight * share for share in (0.25, 0.5, 0.25)])
-        )
+        return self._interval(noisy, np.concatenate([self.curves.weight * share for share in (0.25, 0.5, 0.25)]))
 
     @property
     def asymptote(self) -> Interval:
@@ -99,9 +95,7 @@ class ConvergenceModel:
         )
         return Interval(low, expected, high)
 
-    def endings(
-        self, target: float, consecutive_hits: int, x_now: float
-    ) -> tuple[FloatArray, FloatArray] | None:
+    def endings(self, target: float, consecutive_hits: int, x_now: float) -> tuple[FloatArray, FloatArray] | None:
         """The x at which `target` may have held so long, and the probability of each, [n]; None = no solution."""
         goal = float(self._falling([target])[0])
         seen = self._falling([p.value for p in self.points])
@@ -109,17 +103,13 @@ class ConvergenceModel:
         while streak < min(consecutive_hits - 1, len(seen)) and seen[-1 - streak] <= goal:
             streak += 1
         weight = self.curves.weight * np.where(np.isfinite(self.curves.crossings(goal)), 1.0, UNREACHED)
-        times, chance = ending_times(
-            self.curves, weight, goal, consecutive_hits, streak=streak, now=x_now, seen=seen
-        )
+        times, chance = ending_times(self.curves, weight, goal, consecutive_hits, streak=streak, now=x_now, seen=seen)
         total = float(chance.sum())
         if total < MIN_CHANCE:
             return None
         return times, chance / total
 
-    def epochs_of_new_run(
-        self, target: float, consecutive_hits: int, chances: Sequence[float]
-    ) -> list[float | None]:
+    def epochs_of_new_run(self, target: float, consecutive_hits: int, chances: Sequence[float]) -> list[float | None]:
         """Epochs after which `target` has held in a new run like this one, with each of these probabilities.
 
         None: with that probability it never does.
@@ -158,8 +148,7 @@ class ConvergenceModel:
         order = np.argsort(z, kind="stable")
         cumulated = np.cumsum(weight[order])
         bounds = [
-            self._metric(float(z[order[min(int(np.searchsorted(cumulated, q)), len(z) - 1)]]))
-            for q in (0.1, 0.5, 0.9)
+            self._metric(float(z[order[min(int(np.searchsorted(cumulated, q)), len(z) - 1)]])) for q in (0.1, 0.5, 0.9)
         ]
         low, expected, high = sorted(bounds)
         return Interval(low, expected, high)

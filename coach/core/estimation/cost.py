@@ -19,16 +19,12 @@ USUAL_CALLS_PER_SECOND = 1.6
 Guess = TypeVar("Guess", float, Interval)
 
 
-def expected_seconds(
-    speed: SpeedModel, workers: int, servers: int, fixed: Interval, fraction: float = 1.0
-) -> float:
+def expected_seconds(speed: SpeedModel, workers: int, servers: int, fixed: Interval, fraction: float = 1.0) -> float:
     """The expected value of `epoch_seconds`."""
     return fixed.expected + fraction / speed.interval(workers, servers).expected
 
 
-def epoch_seconds(
-    speed: SpeedModel, workers: int, servers: int, fixed: Interval, fraction: float = 1.0
-) -> Interval:
+def epoch_seconds(speed: SpeedModel, workers: int, servers: int, fixed: Interval, fraction: float = 1.0) -> Interval:
     """Seconds of an epoch: `fixed` (start, evaluation, checkpoint) and `fraction` of an epoch at speed.
 
     The bounds of the sum assume both at their bounds at once, so it holds the true value more often than 80 %.

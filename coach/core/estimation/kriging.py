@@ -52,9 +52,7 @@ class Fit:
     covariance: FloatArray  #: of theta, [k, k]
     inflation: float  #: the ratio of the variance to its prior
     _theta: list[float] = field(default_factory=list, repr=False)  #: theta, and ...
-    _deviations: list[tuple[float, float, float]] = field(
-        default_factory=list, repr=False
-    )  #: ... z, as plain numbers
+    _deviations: list[tuple[float, float, float]] = field(default_factory=list, repr=False)  #: ... z, as plain numbers
 
     def __post_init__(self) -> None:
         self._theta.extend(self.theta.tolist())

@@ -50,9 +50,7 @@ KEPT = 100
 MIN_DROP = 0.3
 
 _NODE = np.sqrt(3.0)
-_FIRST, _SECOND = (
-    grid.ravel() for grid in np.meshgrid([-_NODE, 0.0, _NODE], [-_NODE, 0.0, _NODE], indexing="ij")
-)
+_FIRST, _SECOND = (grid.ravel() for grid in np.meshgrid([-_NODE, 0.0, _NODE], [-_NODE, 0.0, _NODE], indexing="ij"))
 _NODE_WEIGHTS = np.outer([1 / 6, 2 / 3, 1 / 6], [1 / 6, 2 / 3, 1 / 6]).ravel()
 
 
@@ -114,10 +112,7 @@ def _pooled(mixtures: Sequence[Mixture]) -> Mixture:
     kept = (field.name for field in fields(Mixture) if field.name not in {"shapes", "weight"})
     return Mixture(
         shapes=Shapes(
-            *(
-                np.concatenate([getattr(one.shapes, field.name) for one in mixtures])
-                for field in fields(Shapes)
-            )
+            *(np.concatenate([getattr(one.shapes, field.name) for one in mixtures]) for field in fields(Shapes))
         ),
         weight=np.concatenate([one.weight / len(mixtures) for one in mixtures]),
         **{name: np.concatenate([getattr(one, name) for one in mixtures]) for name in kept},

@@ -59,9 +59,7 @@ class SpeedModel:
     theta: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     fit: Fit = field(init=False, repr=False, compare=False)
     #: Cached intervals and speeds: each decision reads many of them again.
-    _known: dict[tuple[int, int], Interval] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
+    _known: dict[tuple[int, int], Interval] = field(init=False, repr=False, compare=False, default_factory=dict)
     _speeds: dict[tuple[int, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
     _expected: dict[tuple[tuple[int, int], ...], FloatArray] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -132,8 +130,7 @@ class SpeedModel:
         measured = {(point.workers, point.servers) for point in self.points}
         free = Interval(FASTEST, FASTEST, FASTEST)
         return [
-            free if place in measured else bound
-            for place, bound in zip(where, self.upper_bound(where), strict=True)
+            free if place in measured else bound for place, bound in zip(where, self.upper_bound(where), strict=True)
         ]
 
     def interval(self, workers: int, servers: int) -> Interval:
@@ -171,8 +168,7 @@ class SpeedModel:
         spread = np.sqrt(CALIBRATION**2 * self.fit.log_variance(w, s) + self.noise)
         mean = self.fit.log_mean(w, s)
         return [
-            log_normal(math.exp(m), sd)
-            for m, sd in zip(mean.ravel().tolist(), spread.ravel().tolist(), strict=True)
+            log_normal(math.exp(m), sd) for m, sd in zip(mean.ravel().tolist(), spread.ravel().tolist(), strict=True)
         ]
 
     def improvement(self, where: Sequence[tuple[int, int]], above: float | Sequence[float]) -> FloatArray:
@@ -183,9 +179,7 @@ class SpeedModel:
         mean, variance = self._believed(tuple(where), left_out=False)
         return _improvement(mean, np.sqrt(variance), np.log(np.asarray(above, dtype=np.float64)))
 
-    def _believed(
-        self, where: tuple[tuple[int, int], ...], *, left_out: bool
-    ) -> tuple[FloatArray, FloatArray]:
+    def _believed(self, where: tuple[tuple[int, int], ...], *, left_out: bool) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of ln speed at each of `where` [m]; `left_out`: from measurements at other places only."""
         key = left_out, where
         if key not in self._beliefs:
@@ -211,9 +205,7 @@ class SpeedModel:
         mean, variance = np.array(found).T
         return mean, variance
 
-    def improvement_again(
-        self, where: Sequence[tuple[int, int]], above: float | Sequence[float]
-    ) -> FloatArray:
+    def improvement_again(self, where: Sequence[tuple[int, int]], above: float | Sequence[float]) -> FloatArray:
         """`improvement` by measuring each of `where` a second time, as its one measurement may be an outlier, [m].
 
         An outlier is a measurement in a slow minute: with probability SLOW_MINUTES it is slower than the true speed by
@@ -223,9 +215,7 @@ class SpeedModel:
         index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
         levels = np.log(np.broadcast_to(np.asarray(above, dtype=np.float64), len(where)))
         known = [place for place in where if place in index]
-        best = np.array(
-            [level for place, level in zip(where, levels.tolist(), strict=True) if place in index]
-        )
+        best = np.array([level for place, level in zip(where, levels.tolist(), strict=True) if place in index])
         if len(self.points) < 2 or not known:
             return np.zeros(len(where))
         columns = _columns(self.points)

@@ -58,9 +58,7 @@ def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot, *, improve:
     """
     if not pods:
         return Packing({}, complete=True, exhaustive=True)
-    ordered = sorted(
-        pods, key=lambda pod: (-snapshot.size(pod.requests), ROLES.index(pod.id.role), pod.id.index)
-    )
+    ordered = sorted(pods, key=lambda pod: (-snapshot.size(pod.requests), ROLES.index(pod.id.role), pod.id.index))
     best: Placements = {}
     for method in (_fill, _best_fit):
         placements = method(ordered, job, snapshot)
@@ -116,9 +114,7 @@ def _best_fit(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Pl
 
 def _fill(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placements:
     # Pods of one shape are interchangeable, so a node is ranked by how many of each shape it takes.
-    waiting = [
-        (shape, list(group)) for shape, group in groupby(ordered, key=lambda pod: (pod.id.role, pod.requests))
-    ]
+    waiting = [(shape, list(group)) for shape, group in groupby(ordered, key=lambda pod: (pod.id.role, pod.requests))]
     placements: Placements = {}
     # Nodes with the same free resources and preference differ in name only, and the first name is taken first.
     kinds: dict[tuple[Resources, NodePreference], list[str]] = {}

@@ -218,9 +218,7 @@ def _explain(
         return Pending(gang.job, reason, message, missing, partial, blockers)
 
     # On the empty cluster the bound members are placed anew, too.
-    alone = pack(
-        _all_required(gang, required, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False
-    )
+    alone = pack(_all_required(gang, required, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False)
     if not alone.complete and alone.exhaustive:
         return wait(PendingReason.NEVER_FITS, _too_small(snapshot))
 
@@ -231,11 +229,7 @@ def _explain(
     if leaving and pack(required, gang.job, freed, improve=False).complete:
         return wait(PendingReason.DRAINING, f"until {_jobs(leaving)} gave back what is draining", leaving)
 
-    useful = {
-        node.name
-        for node in snapshot.nodes
-        if any(member.requests.fits(node.capacity) for member in required)
-    }
+    useful = {node.name for node in snapshot.nodes if any(member.requests.fits(node.capacity) for member in required)}
     jobs = tuple(sorted({job for name in useful for job in snapshot.jobs[name]} - {gang.job}))
     others = sum(isinstance(pod, ForeignPod) and pod.node in useful for pod in snapshot.bound)
     blockers = [_jobs(jobs)] if jobs else []

@@ -138,10 +138,6 @@ def _may_pass(gang: Gang, placements: Placements, head: _Head) -> bool:
 
 def _reserved(gang: Gang, plan: GangPlan, head: _Head) -> Pending:
     start = f"in about {head.start:.0f} s" if math.isfinite(head.start) else "when others make room"
-    missing = {
-        role: count for role in gang.required if (count := sum(pod.role == role for pod in plan.placements))
-    }
+    missing = {role: count for role in gang.required if (count := sum(pod.role == role for pod in plan.placements))}
     message = f"fits, but job {head.gang.job} is ahead: it {head.wait.message} and starts {start}"
-    return Pending(
-        gang.job, PendingReason.SHADOW_RESERVED, message, missing, len(plan.placements), (head.gang.job,)
-    )
+    return Pending(gang.job, PendingReason.SHADOW_RESERVED, message, missing, len(plan.placements), (head.gang.job,))

@@ -87,7 +87,6 @@ def same_job_score(pod: PodRequest | ForeignPod, node: str, bound: Iterable[Pod 
     if isinstance(pod, ForeignPod):
         return BEST_SCORE
     shared = any(
-        other.node == node and not isinstance(other, ForeignPod) and other.id.job != pod.id.job
-        for other in bound
+        other.node == node and not isinstance(other, ForeignPod) and other.id.job != pod.id.job for other in bound
     )
     return WORST_SCORE if shared else BEST_SCORE

@@ -181,9 +181,7 @@ class Accounts:
             if other.currency != setting.currency:
                 return f"{other.name}, which is in one tree with it, is in {other.currency}, not {setting.currency}"
         if before is not None and before.currency != setting.currency:
-            return (
-                f"it has spent {before.currency}, so it cannot be in {setting.currency}; give it another name"
-            )
+            return f"it has spent {before.currency}, so it cannot be in {setting.currency}; give it another name"
         return ""
 
     def problem_of(self, spec: TrainingJob) -> str:
@@ -252,9 +250,7 @@ class Accounts:
 
     def paid(self, account: Account, since: float) -> list[Money]:
         """What each job that it pays has spent from `since` on, apart from those that have spent nothing."""
-        sums = (
-            payments.since(since) for payer, payments in self._jobs.values() if account in self._payers(payer)
-        )
+        sums = (payments.since(since) for payer, payments in self._jobs.values() if account in self._payers(payer))
         return [one for one in sums if one]
 
     def spent(self, account: Account, at: float) -> Money:

@@ -14,9 +14,7 @@ class StepKind(StrEnum):
 
     PROBE = "probe"  #: measures `after`, which is expected to save `gain` and costs `cost`, both in `unit`
     TAKEN = "taken"  #: the policy changed `before` to `after`, because of `reason`
-    REFUSED = (
-        "refused"  #: the policy considered `after` in place of `before`, and refused it because of `reason`
-    )
+    REFUSED = "refused"  #: the policy considered `after` in place of `before`, and refused it because of `reason`
     FIXED = "fixed"  #: the job file fixes `after`; or a program keeps it, because of `reason`
     ALONE = "alone"  #: the policy gave nothing, but no other job holds pods: `after`
     DEGRADED = "degraded"  #: not all pods of `before` started, because of `reason`: `after`

@@ -99,9 +99,7 @@ class Job:
     desired: Allocation | None = None
     kind: EpochKind = EpochKind.PROBE
     reasons: tuple[DecisionStep, ...] = ()
-    missed: tuple[
-        Allocation, ...
-    ] = ()  #: probes decided that could not begin; numbers of workers that found no room
+    missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin; numbers of workers that found no room
     missed_at: float = 0.0  #: when the last of them was given up
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
 
@@ -143,9 +141,7 @@ class Job:
     ended_at: float | None = None
     cancel: bool = False
     suspend: bool = False
-    stopped_by_user: bool = (
-        False  #: `suspend` was requested by the user, not only by a handler that stopped or died
-    )
+    stopped_by_user: bool = False  #: `suspend` was requested by the user, not only by a handler that stopped or died
     ending: tuple[Reason, str] | None = None
 
     #: the prices of nodes now, of a job that is billed by them

@@ -41,9 +41,7 @@ class Times:
         """The times of a job with these epochs."""
         epochs = list(epochs)
         evaluations = _evaluations(epochs)
-        hidden = [
-            _hidden(epoch, _evaluation(evaluations, epoch.allocation.workers, shared)) for epoch in epochs
-        ]
+        hidden = [_hidden(epoch, _evaluation(evaluations, epoch.allocation.workers, shared)) for epoch in epochs]
         other = [max(0.0, epoch.other_seconds - less) for epoch, less in zip(epochs, hidden, strict=True)]
         kept: list[float] = []
         changed: list[float] = []
@@ -60,9 +58,7 @@ class Times:
                 for epoch, less in zip(epochs, hidden, strict=True)
             ]
             restart = max(0.0, statistics.median(fresh) - statistics.median(usual))
-        return cls(
-            _recent(kept) if kept else None, _recent(fresh) if fresh else None, restart, evaluations, shared
-        )
+        return cls(_recent(kept) if kept else None, _recent(fresh) if fresh else None, restart, evaluations, shared)
 
     @classmethod
     def of_program(cls, epochs: Iterable[Epoch]) -> Times:

@@ -28,9 +28,7 @@ class State(StrEnum):
         return self in ENDED
 
 
-ENDED = frozenset(
-    {State.SUCCEEDED, State.BUDGET_EXHAUSTED, State.TARGET_UNREACHABLE, State.FAILED, State.CANCELLED}
-)
+ENDED = frozenset({State.SUCCEEDED, State.BUDGET_EXHAUSTED, State.TARGET_UNREACHABLE, State.FAILED, State.CANCELLED})
 
 
 class Retry(StrEnum):
@@ -119,9 +117,7 @@ class ReasonInfo:
 REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.SUBMITTED: ReasonInfo("accepted, not started yet", State.QUEUED),
     Reason.STARTING_FUNCTIONS: ReasonInfo("its functions are starting", State.WAITING),
-    Reason.MISCONFIGURED: ReasonInfo(
-        "its functions cannot be scheduled as they are described", State.WAITING
-    ),
+    Reason.MISCONFIGURED: ReasonInfo("its functions cannot be scheduled as they are described", State.WAITING),
     Reason.NEVER_FITS: ReasonInfo("this cluster can never hold its smallest gang", State.FAILED),
     Reason.WAITING_MEMBERS: ReasonInfo("not all types of its functions are there yet", State.WAITING),
     Reason.WAITING_CAPACITY: ReasonInfo("waits for capacity in the cluster", State.WAITING),
@@ -165,9 +161,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.NO_GAIN_EXPECTED: ReasonInfo("no better model is to be expected", State.SUCCEEDED),
     Reason.PROGRAM_ENDED: ReasonInfo("the program ended by itself", State.SUCCEEDED),
     Reason.TARGET_MISSED: ReasonInfo("the program ended before its target", State.FAILED),
-    Reason.BUDGET_SPENT: ReasonInfo(
-        "the rest of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
-    ),
+    Reason.BUDGET_SPENT: ReasonInfo("the rest of the budget does not cover another epoch", State.BUDGET_EXHAUSTED),
     Reason.BUDGET_TOO_SMALL: ReasonInfo("its budget cannot reach its target", State.BUDGET_EXHAUSTED),
     Reason.TARGET_BELOW_ASYMPTOTE: ReasonInfo(
         "the learning curve levels off before the target", State.TARGET_UNREACHABLE

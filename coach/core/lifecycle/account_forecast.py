@@ -41,9 +41,7 @@ class AccountForecast:
     unknown: int
 
 
-def account_forecast(
-    accounts: Accounts, account: Account, jobs: Sequence[Job], at: float
-) -> AccountForecast | None:
+def account_forecast(accounts: Accounts, account: Account, jobs: Sequence[Job], at: float) -> AccountForecast | None:
     """The forecast at `at` of an account that pays `jobs`, which have not ended; None if nothing is known."""
     rests = [(rest.seconds, rest.cost) for job in jobs if (rest := forecast.rest(job)) and _finite(rest)]
     period = account.period

@@ -49,9 +49,7 @@ def shortage(
     return None
 
 
-def _shortage(
-    accounts: Accounts, account: Account, job: Job, at: float, epoch: tuple[Money, Allocation]
-) -> Shortage:
+def _shortage(accounts: Accounts, account: Account, job: Job, at: float, epoch: tuple[Money, Allocation]) -> Shortage:
     needed, point = epoch
     left = accounts.left(account, at) + job.ledger.reserved
     held = account.held - job.ledger.reserved

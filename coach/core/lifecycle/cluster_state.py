@@ -47,9 +47,7 @@ class ClusterState:
         self._view = view
         self._placement = placement
         self._holding = [job for job in self.live if job.pods]
-        self._draining = [
-            job.name for job in self._holding if any(held.releasing for held in job.pods.values())
-        ]
+        self._draining = [job.name for job in self._holding if any(held.releasing for held in job.pods.values())]
         #: Pending reasons of jobs that hold nothing, by what they request.
         self._waits: dict[tuple[tuple[Resources, ...], Allocation], Pending | None] = {}
         self._decision: AllocationDecision | None = None
@@ -217,9 +215,7 @@ def desired_pods(
     schedulers = job.spec.resources.schedulers
     counts = {Role.SCHEDULER: schedulers, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
     held = [
-        (not h.ready, pod.index, pod)
-        for pod, h in job.pods.items()
-        if not (fresh or h.releasing or pod in elsewhere)
+        (not h.ready, pod.index, pod) for pod, h in job.pods.items() if not (fresh or h.releasing or pod in elsewhere)
     ]
     gang: list[PodId] = []
     for role, count in counts.items():

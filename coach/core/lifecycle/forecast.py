@@ -113,9 +113,7 @@ def epochs_within_bounds(job: Job) -> float:
     seconds, costs, _ = _of_all(job)
     epochs = np.full(len(costs), limit)
     if job.ledger.budget is not None:
-        epochs = np.minimum(
-            epochs, to_amount(job.ledger.budget - job.ledger.spent) / np.maximum(costs, 1e-12)
-        )
+        epochs = np.minimum(epochs, to_amount(job.ledger.budget - job.ledger.spent) / np.maximum(costs, 1e-12))
     if spec.time_limit is not None:
         epochs = np.minimum(epochs, max(0.0, spec.time_limit - job.run_seconds) / np.maximum(seconds, 1e-9))
     return max(1.0, float(epochs.max()))
@@ -124,12 +122,7 @@ def epochs_within_bounds(job: Job) -> float:
 def _endless(job: Job) -> bool:
     """Whether nothing but the program itself ends the job."""
     spec = job.spec
-    return (
-        spec.target is None
-        and job.ledger.budget is None
-        and spec.time_limit is None
-        and spec.max_epochs is None
-    )
+    return spec.target is None and job.ledger.budget is None and spec.time_limit is None and spec.max_epochs is None
 
 
 def bound_by_money(job: Job) -> bool:
@@ -192,9 +185,7 @@ def epochs_of_new(job: Job) -> Interval:
     return Interval(low, epochs.expected, epochs.high)
 
 
-def predicted_seconds(
-    job: Job, allocation: Allocation, fraction: float, formed: bool = True
-) -> Interval | None:
+def predicted_seconds(job: Job, allocation: Allocation, fraction: float, formed: bool = True) -> Interval | None:
     """Seconds that `fraction` of an epoch takes with `allocation`; None while no speed is known.
 
     `formed`: the group of the previous epoch is reused.
@@ -478,9 +469,7 @@ def terms(
     return EpochTerms(deadline, reservation, budget_bound, predicted)
 
 
-def _lasts(
-    job: Job, allocation: Allocation, book: PriceBook, placed: Mapping[str, Resources] | None
-) -> float:
+def _lasts(job: Job, allocation: Allocation, book: PriceBook, placed: Mapping[str, Resources] | None) -> float:
     """Seconds that the money lasts with `allocation`, with its calls."""
     start, second = _prices_with_calls(job, allocation, book, placed)
     if second == 0.0 or job.money is None:

@@ -110,10 +110,7 @@ class ReducerJobView:
         pods = [held.pod for held in self._job.pods.values() if not held.releasing]
         for pod in sorted(pods, key=lambda pod: pod.id.role is not Role.SCHEDULER):
             nodes.setdefault(pod.node, []).append(pod.id.role)
-        return {
-            node: Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
-            for node, roles in nodes.items()
-        }
+        return {node: Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER)) for node, roles in nodes.items()}
 
     @property
     def fixed(self) -> Allocation | None:

@@ -45,9 +45,7 @@ class NodeInventory:
             self.taken = dict(taken)
         self.unavailable = frozenset(unavailable).intersection(node.name for node in nodes)
         self.available = tuple(
-            replace(node, capacity=_less(node.capacity, self.taken[node.name]))
-            if node.name in self.taken
-            else node
+            replace(node, capacity=_less(node.capacity, self.taken[node.name])) if node.name in self.taken else node
             for node in nodes
             if node.name not in self.unavailable
         )
@@ -84,9 +82,7 @@ class NodeInventory:
         named = sorted(self.unavailable)[:_MAX_NAMED]
         more = f" and {len(self.unavailable) - len(named)} more" if len(self.unavailable) > len(named) else ""
         verb = "is" if len(self.unavailable) == 1 else "are"
-        return (
-            f"{len(self.unavailable)} of {len(self.all)} nodes {verb} unavailable: {', '.join(named)}{more}"
-        )
+        return f"{len(self.unavailable)} of {len(self.all)} nodes {verb} unavailable: {', '.join(named)}{more}"
 
 
 def _less(capacity: Resources, taken: Resources) -> Resources:

@@ -64,14 +64,10 @@ class Probe(NamedTuple):
     def recorded(self, fraction: float | None) -> DecisionStep:
         """The probe on at most `fraction` of the data, as the journal keeps it; None: not on a part of it."""
         gain, cost = (self.saves, self.takes) if self.unit else (None, None)
-        return DecisionStep(
-            StepKind.PROBE, None, self.at, self.reason, gain, self.unit, cost, fraction=fraction
-        )
+        return DecisionStep(StepKind.PROBE, None, self.at, self.reason, gain, self.unit, cost, fraction=fraction)
 
 
-def probes_left(
-    job: Job, fits: Callable[[Allocation], bool], points: Iterable[Probe] | None = None
-) -> list[Probe]:
+def probes_left(job: Job, fits: Callable[[Allocation], bool], points: Iterable[Probe] | None = None) -> list[Probe]:
     """The candidates for the next probe, the best first: those of `points` (default: `to_measure`) that fit."""
     candidates = to_measure(job) if points is None else points
     return list(islice((probe for probe in candidates if fits(probe.at)), PROBES_AT_ONCE))
@@ -134,9 +130,7 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     if model is None or share < _smallest(job, model):
         return
     fraction = min(share, _probe_fraction(job, model))
-    yield from worthwhile(
-        job, model, fraction, 2 * job.times.restart + job.times.without_evaluation().expected
-    )
+    yield from worthwhile(job, model, fraction, 2 * job.times.restart + job.times.without_evaluation().expected)
 
 
 def worthwhile(job: Job, model: SpeedModel, fraction: float, overhead: float) -> Iterator[Probe]:
@@ -182,9 +176,7 @@ def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
     if spec.time_limit is None or seconds is None:
         return True
     left = remaining_epochs(job)
-    return (
-        conservative_value(left.expected, left.high) * seconds.expected <= spec.time_limit - job.run_seconds
-    )
+    return conservative_value(left.expected, left.high) * seconds.expected <= spec.time_limit - job.run_seconds
 
 
 class _CostLimits(NamedTuple):
@@ -284,9 +276,7 @@ def probe_share(job: Job) -> float:
     # The epochs to come are evaluated; the overhead of a new group is no measure for theirs.
     overhead = times.kept.expected if times.kept else 0.0
     measured = {(point.workers, point.servers) for point in job.speed_points()}
-    shortest = min(
-        times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured}
-    )
+    shortest = min(times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured})
     to_come = min(remaining_epochs(job).expected, max(0.0, total - job.epochs_trained))
     whole = job.run_seconds + to_come * (overhead + shortest)
     probe_overhead = times.restart + times.without_evaluation().expected

@@ -24,9 +24,7 @@ def stays(job: Job) -> DecisionStep:
     program = job.spec.program
     resumes = program is not None and program.resumes
     reason = (
-        f"{job.held} until a report measures their speed"
-        if resumes
-        else "it cannot resume, so it is not restarted"
+        f"{job.held} until a report measures their speed" if resumes else "it cannot resume, so it is not restarted"
     )
     return DecisionStep(StepKind.FIXED, None, job.held, reason)
 

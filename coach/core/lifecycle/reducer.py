@@ -143,9 +143,7 @@ class Reducer:
             _REACTIONS[type(event)](self, self.jobs.get(event.job), event, stopped)
         while self._runnable or self._released:
             if self._released:
-                self._runnable |= {
-                    job.name for job in self._cluster.live if job.reason is Reason.ACCOUNT_SPENT
-                }
+                self._runnable |= {job.name for job in self._cluster.live if job.reason is Reason.ACCOUNT_SPENT}
                 self._released = False
             runnable = sorted((self.jobs[name] for name in self._runnable), key=queue_key)
             self._runnable.clear()
@@ -350,9 +348,7 @@ class Reducer:
         elif job.phase is Phase.IDLE:
             self._runnable.add(job.name)
 
-    def _stop_requested(
-        self, job: Job | None, event: ev.CancelRequested | ev.SuspendRequested, _: Any
-    ) -> None:
+    def _stop_requested(self, job: Job | None, event: ev.CancelRequested | ev.SuspendRequested, _: Any) -> None:
         assert job is not None
         if job.ended or job.phase is Phase.ENDING:
             return
@@ -490,9 +486,7 @@ class Reducer:
         """
         if forecast.affordable(job, job.minimum):
             return job.minimum
-        others = sorted(
-            forecast.others_affordable(job), key=lambda other: (forecast.predicted_cost(job, other), other)
-        )
+        others = sorted(forecast.others_affordable(job), key=lambda other: (forecast.predicted_cost(job, other), other))
         return next((other for other in others if self.nodes.can_hold(job, other, ever=ever)), None)
 
     def _out_of_budget(self, job: Job, at: float) -> None:
@@ -511,9 +505,7 @@ class Reducer:
             self._notice(job, at, short.account, 100)
         if short is None or short.never:
             best = f"{stopping_rules.best_so_far(job)}; " if job.spec.target is None else ""
-            message = (
-                self._unpayable(job) if short is None else f"{short.message}; to go on: {short.helps} AMOUNT"
-            )
+            message = self._unpayable(job) if short is None else f"{short.message}; to go on: {short.helps} AMOUNT"
             self._finish(job, at, stopping_rules.out_of_money(job), best + message)
             return
         self._release_pods(job, at)
@@ -560,15 +552,11 @@ class Reducer:
                 self._release_pods(job, at)
                 self._stay_pending(job, at, plan, ())
             return
-        missing = tuple(
-            Pod(pod, node, job.spec.resources.of(pod.role)) for pod, node in plan.placements.items()
-        )
+        missing = tuple(Pod(pod, node, job.spec.resources.of(pod.role)) for pod, node in plan.placements.items())
         if missing:
             self._emit(act.DeployPods(at, job.name, missing))
             if job.billed_resources == NOTHING:
-                self._set_status(
-                    job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.desired}"
-                )
+                self._set_status(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.desired}")
         if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
             self._set_timer(job, at, max(at, min(at + START_DEADLINE, self._idle_until(job))))
         self._begin_when_ready(job, at)
@@ -803,9 +791,7 @@ class Reducer:
             self._set_status(job, at, *job.ending)
             self._capacity_changed()
 
-    def _stay_pending(
-        self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[DecisionStep, ...]
-    ) -> None:
+    def _stay_pending(self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[DecisionStep, ...]) -> None:
         """Say why the job waits: the gang's message, or, where the job fits now, the policy's reason."""
         if isinstance(plan, Pending):
             reason, message = Reason(plan.reason.value), plan.message

@@ -36,9 +36,7 @@ def stall_timeouts(job: Job) -> StallTimeouts:
     reports = [epoch.report for epoch in job.epochs]
     if not reports:
         data = job.spec.data
-        own_data = (
-            data is None or data.format is DataFormat.CUSTOM
-        )  # the members read it while the group forms
+        own_data = data is None or data.format is DataFormat.CUSTOM  # the members read it while the group forms
         forming = UNKNOWN_LOADING_SECONDS if own_data else UNKNOWN_FORMING_SECONDS
         return StallTimeouts(
             UNKNOWN_LOADING_SECONDS * longer,
@@ -50,9 +48,7 @@ def stall_timeouts(job: Job) -> StallTimeouts:
     forming = loading + max(report.form_seconds for report in reports)
     step = max(report.train_seconds * job.spec.batch_size / report.samples for report in reports)
     closing = max(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
-    starting, *others = (
-        STALL_SECONDS + STALL_FACTOR * seconds for seconds in (loading, forming, step, closing)
-    )
+    starting, *others = (STALL_SECONDS + STALL_FACTOR * seconds for seconds in (loading, forming, step, closing))
     if not all(held.warm for held in job.pods.values()):
         starting += UNKNOWN_SECONDS  # a new pod imports the framework first
     return StallTimeouts(*(seconds * longer for seconds in (starting, *others)))

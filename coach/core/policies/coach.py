@@ -122,9 +122,7 @@ class CoachPolicy(Policy):
             saved, price, unit = self._worth(claim, current, at)
             if saved <= price and together.room.fits(claim, current):
                 together.room.change(claim, current)
-                together.steps.append(
-                    Step(claim.job.id, at, current, Reason.RESTART, saved, unit, restart=price)
-                )
+                together.steps.append(Step(claim.job.id, at, current, Reason.RESTART, saved, unit, restart=price))
         return len(together.steps) > kept
 
     def _worth(self, claim: Claim, current: Allocation, to: Allocation) -> tuple[float, float, str]:

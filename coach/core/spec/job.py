@@ -155,8 +155,7 @@ class JobSpec(SpecModel):
     )
     time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
-        description="Longest training time, without waiting; an epoch under way is finished. "
-        "A duration, or seconds.",
+        description="Longest training time, without waiting; an epoch under way is finished. A duration, or seconds.",
         examples=["2h", 90],
     )
     max_epochs: StrictInt | None = Field(
@@ -206,9 +205,7 @@ class JobSpec(SpecModel):
         "all that Coach shows, is then such a part: it is evaluated, stored, paid and predicted by itself.",
         examples=[{"time": "5m"}, {"samples": 100_000}],
     )
-    clip: Clip | None = Field(
-        default=None, description="How gradients are clipped.", examples=[{"norm": 1.0}]
-    )
+    clip: Clip | None = Field(default=None, description="How gradients are clipped.", examples=[{"norm": 1.0}])
     optimizer: Optimizer | None = Field(
         default=None,
         description="The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01.",
@@ -327,9 +324,7 @@ class JobSpec(SpecModel):
         if self.workers.max > size and self.program is None:
             at, others = ("workers", "max"), (("batchSize",),)
             found.append(
-                CrossFieldError(
-                    at, f"more than batchSize, which is {size}", "at most one worker a sample", others
-                )
+                CrossFieldError(at, f"more than batchSize, which is {size}", "at most one worker a sample", others)
             )
         found += self._framework_conflicts() if self.program is None else []
         found += self._target_conflicts()
@@ -337,9 +332,7 @@ class JobSpec(SpecModel):
             book = self.price_book
             problem = f"not the currency of the price book {book.name}, which is {book.currency}"
             found.append(
-                CrossFieldError(
-                    ("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),)
-                )
+                CrossFieldError(("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),))
             )
         found += self._instance_conflicts()
         fixed = self.policy.allocation
@@ -350,9 +343,7 @@ class JobSpec(SpecModel):
             for key, count, limits in roles:
                 if not limits.min <= count <= limits.max:
                     right = f"{limits.min} to {limits.max}, or other limits in spec.{key}"
-                    found.append(
-                        CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),))
-                    )
+                    found.append(CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),)))
         return found
 
     def _instance_conflicts(self) -> Iterator[CrossFieldError]:
@@ -394,9 +385,7 @@ class JobSpec(SpecModel):
         yield from self._image_conflicts()
         if self.workers.min != self.workers.max and not self.program.resumes:
             problem = "a change of workers starts the program again"
-            right = (
-                f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
-            )
+            right = f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
             yield CrossFieldError(("workers", "min"), problem, right, (("program", "resumes"),))
 
     def _image_conflicts(self) -> Iterator[CrossFieldError]:
@@ -406,9 +395,7 @@ class JobSpec(SpecModel):
         if self.image is None:
             for key in ("secrets", "volumes", "code"):
                 if getattr(program, key):
-                    right = (
-                        "an image, for a cluster; on this machine a program has your environment and files"
-                    )
+                    right = "an image, for a cluster; on this machine a program has your environment and files"
                     yield CrossFieldError(("program", key), "only with an image", right, because)
             return
         if program.directory is not None and not program.directory.startswith("/"):
@@ -434,9 +421,7 @@ class JobSpec(SpecModel):
         bounded = self.budget.amount is not None or self.time_limit is not None or self.max_epochs is not None
         if not bounded and self.program is None:
             problem = "required where nothing else ends the job"
-            return [
-                CrossFieldError(("target",), problem, "a target, an amount as budget, timeLimit or maxEpochs")
-            ]
+            return [CrossFieldError(("target",), problem, "a target, an amount as budget, timeLimit or maxEpochs")]
         return []
 
     def _framework_conflicts(self) -> list[CrossFieldError]:
@@ -463,9 +448,7 @@ class JobSpec(SpecModel):
                 found.append(CrossFieldError(("clip",), "not in asynchronous mode", right, (("mode",),)))
             if self.mode is Mode.ASYNC and self.elastic:
                 right = "sync; or parameterServer: ps-lite"
-                found.append(
-                    CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS)
-                )
+                found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS))
             named = "sgd" if self.optimizer is None else self.optimizer.name
             if self.elastic and named.lower() not in SERVED_OPTIMIZERS:
                 right = f"{', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite"
@@ -538,16 +521,12 @@ class JobSpec(SpecModel):
         """The smallest and the largest allocation; both are the fixed one where the policy is static."""
         if self.policy.allocation is not None:
             return Limits(self.policy.allocation, self.policy.allocation)
-        return Limits(
-            Allocation(self.workers.min, self.servers.min), Allocation(self.workers.max, self.servers.max)
-        )
+        return Limits(Allocation(self.workers.min, self.servers.min), Allocation(self.workers.max, self.servers.max))
 
     @cached_property
     def price_book(self) -> PriceBook:
         """The price book that the job is billed by."""
-        return self.billed_by(
-            self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices]
-        )
+        return self.billed_by(self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices])
 
     def billed_by(self, book: PriceBook) -> PriceBook:
         """The same prices without what the job has not: nothing calls a program."""
@@ -577,9 +556,7 @@ def _is_inside(path: str, folder: str) -> bool:
 class TrainingJob(SpecModel):
     """One job file's document."""
 
-    api_version: Literal["coach.dev/v1alpha1"] = Field(
-        description="Version of this format.", examples=[API_VERSION]
-    )
+    api_version: Literal["coach.dev/v1alpha1"] = Field(description="Version of this format.", examples=[API_VERSION])
     kind: Literal["TrainingJob"] = Field(description="Kind of this document.", examples=["TrainingJob"])
     metadata: Metadata = Field(description="Name and labels of the job.")
     spec: JobSpec = Field(description="The job.")

@@ -107,9 +107,7 @@ def _words(metric: str) -> set[str]:
 def _source(text: str) -> str:
     if MetricSource.read("", text).kind != "pattern":
         return text
-    right = (
-        r"such as 'val loss: ([0-9.]+)', or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or status"
-    )
+    right = r"such as 'val loss: ([0-9.]+)', or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or status"
     try:
         found = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:

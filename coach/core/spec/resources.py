@@ -106,9 +106,7 @@ class Budget(SpecModel):
             problem = "has no meaning for an unlimited budget"
             raise conflicts(CrossFieldError(("chanceOfRunningOut",), problem, either, (("unlimited",),)))
         if self.must_suffice and self.amount is None:
-            raise conflicts(
-                CrossFieldError(("mustSuffice",), "there is no amount", "an amount, or without it")
-            )
+            raise conflicts(CrossFieldError(("mustSuffice",), "there is no amount", "an amount, or without it"))
         if not self.unlimited and not bound:
             raise conflicts(CrossFieldError((), "no amount", either))
         if len(given) == 1:
@@ -129,9 +127,7 @@ class InstancePrices(SpecModel):
     cpu: Cpu = Field(description="Its cores.", examples=["16"])
     memory: Memory = Field(description="Its memory.", examples=["200Gi"])
     gpu: StrictInt = Field(default=0, ge=0, le=64, description="Its GPUs.")
-    whole: StrictBool = Field(
-        default=False, description="Whether whole machines are paid, as many as the gang takes."
-    )
+    whole: StrictBool = Field(default=False, description="Whether whole machines are paid, as many as the gang takes.")
     by_hour: StrictBool = Field(
         default=False,
         description="Whether an hour begun is paid, of whole machines; without it, each second.",
@@ -156,9 +152,7 @@ class InstancePrices(SpecModel):
 class InlinePrices(SpecModel):
     """A user's own price book, in currency units."""
 
-    name: Identifier = Field(
-        description="Name in reports; not that of a shipped book.", examples=["our-cluster"]
-    )
+    name: Identifier = Field(description="Name in reports; not that of a shipped book.", examples=["our-cluster"])
     currency: Currency = Field(description="ISO 4217 code.", examples=["EUR"])
     vcpu_second: Price = Field(description="Price of one core for one second.", examples=[0.00001])
     gib_second: Price = Field(description="Price of one GiB of memory for one second.", examples=[0.000001])
@@ -198,8 +192,7 @@ def _branch(value: Any) -> str:
 
 
 PriceBookRef = Annotated[
-    Annotated[InlinePrices, Tag("<object>")]
-    | Annotated[Literal["cloud-functions", "flat", "nodes"], Tag("<word>")],
+    Annotated[InlinePrices, Tag("<object>")] | Annotated[Literal["cloud-functions", "flat", "nodes"], Tag("<word>")],
     Discriminator(_branch),
 ]
 
@@ -229,9 +222,7 @@ class ServerRange(Range):
 class RoleResources(SpecModel):
     """Resources that one instance of a role requests and is billed for."""
 
-    cpu: Cpu = Field(
-        description="Cores, as Kubernetes writes them: `500m` is half a core.", examples=["500m"]
-    )
+    cpu: Cpu = Field(description="Cores, as Kubernetes writes them: `500m` is half a core.", examples=["500m"])
     memory: Memory = Field(description="Memory, as Kubernetes writes it.", examples=["1Gi"])
     gpu: StrictInt = Field(default=0, ge=0, le=64, description="Whole GPU devices.")
 
@@ -318,15 +309,11 @@ class Policy(SpecModel):
         found = []
         for key, count in (("workers", self.workers), ("servers", self.servers)):
             if self.name is PolicyName.STATIC and count is None:
-                found.append(
-                    CrossFieldError((key,), "required", "a count, for the policy static", (("name",),))
-                )
+                found.append(CrossFieldError((key,), "required", "a count, for the policy static", (("name",),)))
             if self.name is not PolicyName.STATIC and count is not None:
                 right = "together with name: static, or spec.workers and spec.servers for limits"
                 found.append(
-                    CrossFieldError(
-                        (key,), f"has no meaning for the policy {self.name.value}", right, (("name",),)
-                    )
+                    CrossFieldError((key,), f"has no meaning for the policy {self.name.value}", right, (("name",),))
                 )
         if found:
             raise conflicts(*found)

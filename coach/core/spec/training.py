@@ -343,8 +343,7 @@ class Checkpoint(SpecModel):
 
     uri: Uri | None = Field(
         default=None,
-        description="Folder: a path, relative to the job file, or a URI; "
-        "without it, under Coach's state folder.",
+        description="Folder: a path, relative to the job file, or a URI; without it, under Coach's state folder.",
         examples=["s3://bucket/checkpoints"],
     )
     keep_every: StrictInt | None = Field(

@@ -188,9 +188,7 @@ def no_default(schema: dict[str, Any]) -> None:
 LONGEST_URI = 2048
 
 StrictBool = Annotated[bool, Strict()]
-OnlyTrue = Annotated[
-    StrictBool, AfterValidator(_only_true), WithJsonSchema({"type": "boolean", "const": True})
-]
+OnlyTrue = Annotated[StrictBool, AfterValidator(_only_true), WithJsonSchema({"type": "boolean", "const": True})]
 StrictInt = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Text = Annotated[str, Strict()]
@@ -208,9 +206,7 @@ SecretKeyName = Annotated[Text, StringConstraints(pattern=_KEY_PATTERN)]
 MountPath = Annotated[Text, StringConstraints(pattern=MOUNT_PATTERN)]
 Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
 #: The pattern bounds its length too; an API server's rules about it need that as a number.
-MetricName = Annotated[
-    Text, StringConstraints(pattern=METRIC_PATTERN), Field(json_schema_extra={"maxLength": 64})
-]
+MetricName = Annotated[Text, StringConstraints(pattern=METRIC_PATTERN), Field(json_schema_extra={"maxLength": 64})]
 VariableName = Annotated[Text, StringConstraints(pattern=VARIABLE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
@@ -275,9 +271,7 @@ class CrossFieldError:
 
 def conflicts(*found: CrossFieldError) -> PydanticCustomError:
     """All conflicts of one part as one error, which has them in `ctx["conflicts"]`."""
-    return PydanticCustomError(
-        "conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found}
-    )
+    return PydanticCustomError("conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found})
 
 
 class SpecModel(BaseModel):

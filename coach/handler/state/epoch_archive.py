@@ -82,9 +82,7 @@ class EpochArchive(list[Epoch]):
         return len(self) > 0
 
     def __iter__(self) -> Iterator[Epoch]:
-        return (
-            itertools.chain(self._before(), super().__iter__()) if self.count_packed else super().__iter__()
-        )
+        return itertools.chain(self._before(), super().__iter__()) if self.count_packed else super().__iter__()
 
     def __reversed__(self) -> Iterator[Epoch]:
         yield from super().__reversed__()
@@ -139,9 +137,7 @@ def _as_list(name: str) -> Any:
     plain = getattr(list, name)
 
     def method(self: EpochArchive, *arguments: Any) -> Any:
-        return plain(
-            list(self), *(list(other) if isinstance(other, EpochArchive) else other for other in arguments)
-        )
+        return plain(list(self), *(list(other) if isinstance(other, EpochArchive) else other for other in arguments))
 
     method.__name__ = name
     return method

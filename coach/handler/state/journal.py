@@ -130,9 +130,7 @@ class Journal:
         rows = [(record.at, record.job, type(record).__name__, encode(record)) for record in records]
         try:
             with self._transaction():
-                self._connection.executemany(
-                    "INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows
-                )
+                self._connection.executemany("INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
         for _, job, _, body in rows:

@@ -67,10 +67,7 @@ def load(body: str, count: int, packed: bytes) -> Job:
 @cache
 def shape() -> str:
     """Names and types of everything in a snapshot: another version of Coach may have others."""
-    inside = [
-        get_type_hints(kind)
-        for kind in (DecisionStep, Epoch, EpochReport, Held, Instance, PriceBook, RunEpoch)
-    ]
+    inside = [get_type_hints(kind) for kind in (DecisionStep, Epoch, EpochReport, Held, Instance, PriceBook, RunEpoch)]
     return hashlib.sha256(repr([_types(), *inside]).encode()).hexdigest()[:16]
 
 

@@ -264,9 +264,7 @@ def choose(spec: TrainingJob, past: dict[str, StoredJob], taken: Iterable[str] =
             return Chosen(one.job.job_file, one)
     free = next((name for name in family if name not in past and name not in taken), None)
     if free is None:
-        free = next(
-            n for i in range(2, 10**6) if (n := _numbered(spec.name, i)) not in past and n not in taken
-        )
+        free = next(n for i in range(2, 10**6) if (n := _numbered(spec.name, i)) not in past and n not in taken)
     if free == spec.name:
         return Chosen(spec)
     return Chosen(renamed(spec, free), None, f"{_why_not(known, spec)}: this one is called {free}")

@@ -139,9 +139,7 @@ def model(job: TrainingJob, path: Path, settings: Settings, owners: list[Object]
             "labels": {**MANAGED_BY, HANDLER: settings.handler, JOB: job.name},
             "ownerReferences": owners,
         },
-        "binaryData": {
-            key: base64.b64encode(content[place]).decode() for key, place in _model_keys(job, path).items()
-        },
+        "binaryData": {key: base64.b64encode(content[place]).decode() for key, place in _model_keys(job, path).items()},
     }
 
 

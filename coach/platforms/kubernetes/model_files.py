@@ -20,9 +20,7 @@ def key(name: str) -> str:
 def path_of(key: str) -> Path | None:
     """The inverse, relative to the model file's folder; None for a key that is no module's."""
     parts = key.removesuffix(".py").split(".")
-    return (
-        Path(*parts).with_suffix(".py") if key.endswith(".py") and all(map(str.isidentifier, parts)) else None
-    )
+    return Path(*parts).with_suffix(".py") if key.endswith(".py") and all(map(str.isidentifier, parts)) else None
 
 
 def contents(job: TrainingJob, model: Path) -> dict[Path, bytes]:

@@ -73,9 +73,7 @@ class NodePrices:
             self._hours = await self._ask()
             self._said.discard("opencost")
         except (UserError, TemporaryError) as error:
-            instead = (
-                "the prices that it gave last stay" if self._hours else "prices are by the nodes' labels"
-            )
+            instead = "the prices that it gave last stay" if self._hours else "prices are by the nodes' labels"
             self._warn("opencost", f"OpenCost at {self._url}: {error}; {instead}")
 
     async def _ask(self) -> dict[str, float]:

@@ -265,9 +265,7 @@ class KubernetesPlatform:
         await asyncio.gather(*(self._programs.release(job) for job in {pod.job for pod in released}))
         await asyncio.gather(*(self._end(pod) for pod in released))
 
-    async def run_epoch(
-        self, order: EpochOrder, progress: Callable[[Progress], None]
-    ) -> tuple[EpochReport, int]:
+    async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.kubernetes.programs`."""
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order), 0

@@ -11,9 +11,7 @@ from pathlib import Path, PurePosixPath
 from coach.core.errors import UserError
 
 #: Files that are sent along with those that the command names: sources, and what configures them.
-SUFFIXES = frozenset(
-    {".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".r", ".jl", ".lua"}
-)
+SUFFIXES = frozenset({".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".r", ".jl", ".lua"})
 #: Folders that are never looked into, with those whose names begin with a dot, and Python's environments.
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "build", "dist"})
 #: Files, and bytes of all, that one ConfigMap carries; names of a folder that are looked at.
@@ -36,9 +34,7 @@ def sources(folder: Path, command: Sequence[str]) -> dict[str, bytes]:
     for name in dict.fromkeys([*named, *_sources(folder)]):
         if _KEY.fullmatch(name.replace("/", _SLASH)) is None or _SLASH in name:
             if name in named:
-                raise UserError(
-                    f"{name}: a name that a ConfigMap cannot carry; letters, digits, - _ and . are right"
-                )
+                raise UserError(f"{name}: a name that a ConfigMap cannot carry; letters, digits, - _ and . are right")
             continue
         try:
             size += (folder / name).stat().st_size
@@ -68,9 +64,7 @@ def names(keys: Iterable[str]) -> dict[str, str]:
 def words(files: Mapping[str, bytes]) -> str:
     """Which they are, in a line."""
     shown = ", ".join(itertools.islice(files, 6)) + (", ..." if len(files) > 6 else "")
-    return (
-        f"{len(files)} file{'' if len(files) == 1 else 's'}, {sum(map(len, files.values())):,} bytes: {shown}"
-    )
+    return f"{len(files)} file{'' if len(files) == 1 else 's'}, {sum(map(len, files.values())):,} bytes: {shown}"
 
 
 def _named(command: Sequence[str]) -> Iterator[str]:
@@ -90,9 +84,7 @@ def _sources(folder: Path) -> Iterator[str]:
         folders[:] = sorted(
             name
             for name in folders
-            if not name.startswith(".")
-            and name not in _LEFT_OUT
-            and not Path(at, name, "pyvenv.cfg").exists()
+            if not name.startswith(".") and name not in _LEFT_OUT and not Path(at, name, "pyvenv.cfg").exists()
         )
         seen += len(files) + len(folders)
         if seen > MAX_NAMES:

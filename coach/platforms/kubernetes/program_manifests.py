@@ -213,9 +213,7 @@ def _environment(of: PodId, job: TrainingJob, workers: int, settings: Settings) 
     program, folder = _program(job), checkpoint_folder(job, settings)
     said = {
         "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": str(
-            max(1, int(job.spec.resources.worker.resources.cpu))
-        ),  # else those of the node
+        "OMP_NUM_THREADS": str(max(1, int(job.spec.resources.worker.resources.cpu))),  # else those of the node
         **(_rendezvous(of, workers) if job.spec.limits.largest.workers > 1 else {}),
         **program.env,
         "COACH_JOB": job.name,
@@ -274,9 +272,7 @@ def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Ob
         if within is None and folder is not None:
             own = f"{manifests.CHECKPOINTS}/{job.name}"
             mounts.append({"name": "coach", "mountPath": folder, "subPath": own})
-        found.append(
-            ({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}, mounts)
-        )
+        found.append(({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}, mounts))
     return found
 
 

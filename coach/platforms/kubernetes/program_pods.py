@@ -273,9 +273,7 @@ class WorkerPod:
         """Keep what it prints, and look for metrics in it."""
         log = FunctionLog(self._log, self.pod.name)
         try:
-            async for time, line in lines(
-                self._cluster.api, self.pod.name, self._printed, after=self._run.mark
-            ):
+            async for time, line in lines(self._cluster.api, self.pod.name, self._printed, after=self._run.mark):
                 for part in line.split("\r"):
                     if part.strip():
                         log.write("info", part)
@@ -298,9 +296,7 @@ class MetricReader:
         self._answers = asyncio.create_task(self._hear(said))
 
     @classmethod
-    async def start(
-        cls, wanted: Wanted, said: Said, folder: str, since: float, *, again: bool
-    ) -> MetricReader:
+    async def start(cls, wanted: Wanted, said: Said, folder: str, since: float, *, again: bool) -> MetricReader:
         """Start it. `said` is called with a line's time and what it reports.
 
         Its files are in `folder`. The program runs since `since`, in seconds since 1970; `again`: some of what its

@@ -109,9 +109,7 @@ class Api:
             ).load_and_set(configuration)
             source = TokenFile(token, now)
             credentials = Credentials(await source.read(), source.read, "this pod's service account", now)
-            return cls(
-                configuration, namespace or inside.read_text().strip(), credentials, inside=True, now=now
-            )
+            return cls(configuration, namespace or inside.read_text().strip(), credentials, inside=True, now=now)
         file = os.environ.get("KUBECONFIG") or "~/.kube/config"
         paths = [Path(path).expanduser() for path in file.split(os.pathsep) if path]
         if not any(path.exists() for path in paths):
@@ -137,8 +135,7 @@ class Api:
             credentials = Credentials(await user.read(interactive=True), user.read, who, now)
         except TemporaryError as error:
             raise PermanentError(
-                f"no login of {who}: {error}; see what kubectl says: "
-                f"kubectl --context {chosen['name']} auth whoami"
+                f"no login of {who}: {error}; see what kubectl says: kubectl --context {chosen['name']} auth whoami"
             ) from error
         namespace = namespace or chosen["context"].get("namespace") or "default"
         return cls(configuration, namespace, credentials, now=now)
@@ -406,9 +403,7 @@ class _Asking:
         if self._outages is None:
             return
         status = error.status if isinstance(error, ApiError) else None
-        refused = status is not None and (
-            not passes(status) if self._answers is None else status in self._answers
-        )
+        refused = status is not None and (not passes(status) if self._answers is None else status in self._answers)
         if error is None or refused:
             self._outages.over(self._what)
         else:

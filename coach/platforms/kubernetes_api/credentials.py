@@ -103,9 +103,7 @@ class Credentials:
             self._held = await self._read()
             self._failure, self._due = None, self._held.due
         except Exception as error:  # whatever it is, requests say it
-            self._failure = TemporaryError(
-                f"the credentials of {self.who} cannot be renewed: {_words(error)}"
-            )
+            self._failure = TemporaryError(f"the credentials of {self.who} cannot be renewed: {_words(error)}")
             self._due = None if self._due is None else self._now() + PAUSE_SECONDS
         finally:
             self._may_renew = self._now() + PAUSE_SECONDS

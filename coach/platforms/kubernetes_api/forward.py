@@ -31,9 +31,7 @@ async def connection(api: Api, pod: str, port: int) -> AsyncIterator[aiohttp.Cli
                 f"you may not reach ports of pod {api.namespace}/{pod} (pods/portforward: HTTP {error.status}); "
                 "ask for that right"
             ) from error
-        raise TemporaryError(
-            f"pod {api.namespace}/{pod} cannot be reached now: HTTP {error.status}"
-        ) from error
+        raise TemporaryError(f"pod {api.namespace}/{pod} cannot be reached now: HTTP {error.status}") from error
     except aiohttp.ClientError as error:
         raise TemporaryError(f"the API server at {api.server} does not respond: {error}") from error
 

@@ -97,9 +97,7 @@ class Kubeconfig:
             given = self._of_files(configuration, rotates=login.rotates)
             if login.plugin is None:
                 return given
-            status = await exec_plugin.run(
-                login.plugin, login.cluster, login.file.parent, interactive=interactive
-            )
+            status = await exec_plugin.run(login.plugin, login.cluster, login.file.parent, interactive=interactive)
         except (ConfigException, OSError, yaml.YAMLError, ValueError) as error:
             raise TemporaryError(f"{self._files}: {error}") from error
         return self._of_plugin(status, given)

@@ -128,9 +128,7 @@ def waiting(pod: Object) -> tuple[Reason, str] | None:
         word, _, rest = str(condition.get("message", "")).partition(": ")
         if word in _SCHEDULER:
             return Reason(word), rest
-        return Reason.WAITING_CAPACITY, f"{condition.get('reason')}: {condition.get('message', '')}".rstrip(
-            ": "
-        )
+        return Reason.WAITING_CAPACITY, f"{condition.get('reason')}: {condition.get('message', '')}".rstrip(": ")
     for container in _containers(pod):
         state = container.get("state", {}).get("waiting", {})
         word, said = state.get("reason", ""), state.get("message", "")

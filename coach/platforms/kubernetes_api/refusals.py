@@ -14,9 +14,7 @@ from coach.core.jobs.reasons import Reason
 from coach.platforms.kubernetes_api.nodes import GPU
 
 #: Words of ResourceQuota, in Kubernetes's plugin/pkg/admission/resourcequota.
-_QUOTA = re.compile(
-    r"exceeded quota: (?P<name>\S+), requested: \S+, used: \S+, limited: (?P<limited>[^\s;]+)"
-)
+_QUOTA = re.compile(r"exceeded quota: (?P<name>\S+), requested: \S+, used: \S+, limited: (?P<limited>[^\s;]+)")
 #: What a quota says before its controller has counted for the first time.
 _UNCOUNTED = re.compile(r"status unknown for quota: ")
 #: A webhook that did answer.

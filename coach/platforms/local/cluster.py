@@ -106,9 +106,7 @@ def _price(path: Path, entry: _NodeEntry, offer_price: OfferPrice | None) -> Ins
     try:
         return offer_price(entry.offer)
     except UserError as error:
-        raise UserError(
-            f"{path}: node {entry.name}: offer: no such offer {entry.offer!r}: {error}"
-        ) from error
+        raise UserError(f"{path}: node {entry.name}: offer: no such offer {entry.offer!r}: {error}") from error
 
 
 def _capacity(entry: _NodeEntry) -> Resources:

@@ -54,9 +54,7 @@ class Functions:
             made = install_runtime.place(_REQUIREMENTS)
             python = install_runtime.python_of(made) or made
             if python == made:
-                raise NotPreparedError(
-                    f"no Python for the functions at {made} yet: the first `coach run` makes it"
-                )
+                raise NotPreparedError(f"no Python for the functions at {made} yet: the first `coach run` makes it")
         if not python.exists():
             raise PermanentError(
                 f"no Python for the functions at {python}: run `make setup` in a checkout of Coach, "
@@ -67,11 +65,7 @@ class Functions:
     @classmethod
     def ready(cls, say: Callable[[str], None], framework: Framework = Framework.MXNET) -> Functions:
         """As `find`; what is made on first use is made, and `say` gets a line about it."""
-        if (
-            framework is Framework.MXNET
-            and _BUNDLED.is_dir()
-            and not os.environ.get("COACH_FUNCTIONS_PYTHON")
-        ):
+        if framework is Framework.MXNET and _BUNDLED.is_dir() and not os.environ.get("COACH_FUNCTIONS_PYTHON"):
             install_runtime.prepare(_REQUIREMENTS, say)
         return cls.find(framework)
 
@@ -90,9 +84,7 @@ class Functions:
         if self.framework is Framework.PYTORCH:
             return pytorch_runtime.REMEDY
         made = _BUNDLED.is_dir() and self.python.is_relative_to(install_runtime.cache_folder())
-        return (
-            f"again after: rm -r {self.python.parents[1]}" if made else "`make setup` in a checkout of Coach"
-        )
+        return f"again after: rm -r {self.python.parents[1]}" if made else "`make setup` in a checkout of Coach"
 
     @property
     def env(self) -> dict[str, str]:

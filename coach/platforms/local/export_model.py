@@ -32,6 +32,4 @@ def export_mxnet(functions: Functions, job: TrainingJob, weights: str, file: Pat
         said = found["error"]["message"]
     except ValueError:
         said = ended.stderr.strip().rpartition("\n")[2] or f"its process ended with {ended.returncode}"
-    raise UserError(
-        f"{file}: MXNet could not write the network: {said}; -o NAME.npz takes its arrays as they are"
-    )
+    raise UserError(f"{file}: MXNet could not write the network: {said}; -o NAME.npz takes its arrays as they are")

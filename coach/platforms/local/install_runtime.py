@@ -120,9 +120,7 @@ def _find_python() -> str:
 
 def run(command: Sequence[str]) -> None:
     """Run one command. Raises PermanentError with what it said last, and what to do."""
-    own = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
-    }
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=own

@@ -196,9 +196,7 @@ class LocalPlatform:
                 ending.append(function)
         await asyncio.gather(*(function.wait() for function in ending))
 
-    async def run_epoch(
-        self, order: EpochOrder, progress: Callable[[Progress], None]
-    ) -> tuple[EpochReport, int]:
+    async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.local.programs`."""
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order, self._cores_of), 0

@@ -230,19 +230,13 @@ class Run:
         first = self._counted == 0.0
         self._heard.clear()
         self._counted = self._last
-        finite = {
-            name: value for name, value in values.items() if name == self._metric or math.isfinite(value)
-        }
+        finite = {name: value for name, value in values.items() if name == self._metric or math.isfinite(value)}
         loss, accuracy = finite.pop("loss", None), finite.pop("accuracy", None)
         parts = max(1, round(PARTS * self._axis.take(self._epoch, values[self._metric])))
-        report = EpochReport(
-            parts, PARTS, loss, accuracy, "", seconds, 0.0, metrics=finite, at_epoch=self._epoch
-        )
+        report = EpochReport(parts, PARTS, loss, accuracy, "", seconds, 0.0, metrics=finite, at_epoch=self._epoch)
         if not first:
             return report
-        return replace(
-            report, warm_up_samples=parts, warm_up_seconds=seconds, stop_seconds=self._stop_seconds
-        )
+        return replace(report, warm_up_samples=parts, warm_up_seconds=seconds, stop_seconds=self._stop_seconds)
 
     async def _follow(self) -> list[Ended]:
         """Wait for all of them. Where one fails the others, which may wait for it for ever, are ended."""
@@ -291,11 +285,7 @@ def _words(end: Ended, time: str) -> str:
         return f"{end.words} {time}"
     if end.cause == "deadline":
         return f"stopped {time}"
-    how = (
-        f"ended by signal {signal.Signals(end.code - 128).name}"
-        if 128 < end.code < 160
-        else f"exit code {end.code}"
-    )
+    how = f"ended by signal {signal.Signals(end.code - 128).name}" if 128 < end.code < 160 else f"exit code {end.code}"
     last = f"; it printed last: {' / '.join(end.words.splitlines())}" if end.words else "; it printed nothing"
     return f"{how} {time}{last}"
 
@@ -315,9 +305,7 @@ class Programs:
         #: By job: the seconds that its last stop took, until it is started again.
         self._ends: dict[str, float] = {}
 
-    async def run_epoch(
-        self, order: EpochOrder, cpus: Callable[[PodId], Sequence[int] | None]
-    ) -> EpochReport:
+    async def run_epoch(self, order: EpochOrder, cpus: Callable[[PodId], Sequence[int] | None]) -> EpochReport:
         """Wait for the program's next report; one that does not run yet, with these pods, is started."""
         action = order.action
         run = self._runs.get(action.job)
@@ -372,9 +360,7 @@ class Programs:
         group, threads = dict[str, str](), dict[str, str]()
         # A program that finds these variables takes part in a group, which costs time and may need a backend.
         if spec.limits.largest.workers > 1:
-            group = torchrun.variables(
-                action.job, restarts, rank, len(action.pods), "127.0.0.1", port, one_node=True
-            )
+            group = torchrun.variables(action.job, restarts, rank, len(action.pods), "127.0.0.1", port, one_node=True)
             threads = {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
         return Order(
             name=pod.name,

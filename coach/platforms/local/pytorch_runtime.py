@@ -21,8 +21,7 @@ from coach.core.errors import CoachError, PermanentError
 VARIABLE = "COACH_PYTORCH_PYTHON"
 MINIMUM = (1, 13)
 REMEDY = (
-    f"pip install torch, or apt install python3-torch libopenblas0-pthread, "
-    f"or set {VARIABLE} to a Python that has it"
+    f"pip install torch, or apt install python3-torch libopenblas0-pthread, or set {VARIABLE} to a Python that has it"
 )
 #: Seconds for an import of torch on a busy machine.
 IMPORT_SECONDS = 180.0
@@ -66,9 +65,7 @@ def ask(python: Path, *words: str, **environment: str) -> subprocess.CompletedPr
     """Run `python` with the user's environment, but its own packages. Raises OSError, subprocess.TimeoutExpired."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | environment
     command = [str(python), *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, env=own
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, env=own)
 
 
 @cache

@@ -57,9 +57,7 @@ class Deployment:
         """
         found = [one for job in jobs for one in await self._of(job)]
         if used := sorted({_job(one) for one in found if _awake(one) or not resources.deployed(one)}):
-            raise UserError(
-                f"a run uses the functions of {', '.join(used)}: stop it first (coach cancel {used[0]})"
-            )
+            raise UserError(f"a run uses the functions of {', '.join(used)}: stop it first (coach cancel {used[0]})")
         names = [one["metadata"]["name"] for one in found]
         await asyncio.gather(*(self._functions.remove(name) for name in names))
         for job in {_job(one) for one in found}:
@@ -104,9 +102,7 @@ class Deployment:
         return items
 
     async def _drop_empty_project(self) -> None:
-        rest = await self._api.get(
-            self._functions.path, labelSelector=f"nuclio.io/project-name={resources.PROJECT}"
-        )
+        rest = await self._api.get(self._functions.path, labelSelector=f"nuclio.io/project-name={resources.PROJECT}")
         if not rest["items"]:
             projects = f"{NUCLIO}/namespaces/{self._api.namespace}/nuclioprojects"
             with contextlib.suppress(ApiError):  # who may not delete projects leaves an empty one

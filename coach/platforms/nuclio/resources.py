@@ -105,8 +105,7 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
         "resources": requests(of.requests),
         "env": [*manifests.environment(job), *(base["spec"].get("env") or [])],
         "volumes": [
-            {"volume": named[mount["name"]], "volumeMount": mount}
-            for mount in manifests.mounts(job, settings)
+            {"volume": named[mount["name"]], "volumeMount": mount} for mount in manifests.mounts(job, settings)
         ],
         "securityContext": manifests.security(),
         # A rolling update makes the new pod first: two members of a gang with one index.

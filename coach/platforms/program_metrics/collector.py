@@ -87,9 +87,7 @@ class Collector:
                     if report is not None and not report.before(found):
                         self._report(report)
                         report = None
-                    report = (
-                        found if report is None else replace(found, values={**report.values, **found.values})
-                    )
+                    report = found if report is None else replace(found, values={**report.values, **found.values})
             if report is not None:
                 self._report(report)
 

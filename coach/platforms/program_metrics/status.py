@@ -119,9 +119,7 @@ class StatusServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(
-        self, listening: socket.socket, sender_of: SenderOf, connections: int = MAX_CONNECTIONS
-    ) -> None:
+    def __init__(self, listening: socket.socket, sender_of: SenderOf, connections: int = MAX_CONNECTIONS) -> None:
         super().__init__(listening.getsockname(), _Request, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
@@ -209,9 +207,7 @@ class Offer:
 
     def env(self, before: Mapping[str, str]) -> dict[str, str]:
         """What Kubeflow says to a trainer, which sends nothing to this machine by a proxy. `before`: what it had."""
-        direct = {
-            name: ",".join(filter(None, (before.get(name), "127.0.0.1"))) for name in ("no_proxy", "NO_PROXY")
-        }
+        direct = {name: ",".join(filter(None, (before.get(name), "127.0.0.1"))) for name in ("no_proxy", "NO_PROXY")}
         return direct | {
             "KUBEFLOW_TRAINER_SERVER_URL": f"http://127.0.0.1:{self._port}/status",
             "KUBEFLOW_TRAINER_SERVER_TOKEN": str(self._file),

@@ -23,9 +23,7 @@ def draw(plan: BudgetPlan, asked: BudgetPlan, target: float | None) -> Figure:
     """The curve of `plan`, made for `amounts`, with the budgets that were `asked` for."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     ax = figure.subplots()
-    known = [
-        (row.budget, row.value, row.value_low, row.value_high) for row in plan.rows if row.value is not None
-    ]
+    known = [(row.budget, row.value, row.value_low, row.value_high) for row in plan.rows if row.value is not None]
     if known:
         money, value, low, high = zip(*known, strict=True)
         ax.plot(money, value, "-", color=BLUE, linewidth=1.6, label="expected")
@@ -36,9 +34,7 @@ def draw(plan: BudgetPlan, asked: BudgetPlan, target: float | None) -> Figure:
     for row in asked.rows:
         if row.value is not None:
             text = f"{row.epochs} epochs"
-            ax.annotate(
-                text, (row.budget, row.value), (4, 8), textcoords="offset points", fontsize=8, color=GREY
-            )
+            ax.annotate(text, (row.budget, row.value), (4, 8), textcoords="offset points", fontsize=8, color=GREY)
     ax.axhline(plan.level, color=GREY, linestyle=":", linewidth=1.2, label="where the curve levels off")
     if target is not None:
         ax.axhline(target, color=RED, linestyle="--", linewidth=1.2, label=f"target {target:g}")

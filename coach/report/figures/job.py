@@ -119,9 +119,7 @@ def figures(story: Story) -> dict[str, Figure]:
         figure.suptitle(name, fontsize=12, fontweight="bold")
         made[f"{name}-{kind}"] = figure
     page = Figure(figsize=(13, 9), layout="constrained")
-    page.suptitle(
-        f"{name}: {story.job.state.value}, {story.job.message}"[:150], fontsize=12, fontweight="bold"
-    )
+    page.suptitle(f"{name}: {story.job.state.value}, {story.job.message}"[:150], fontsize=12, fontweight="bold")
     parts = np.ravel(np.asarray(page.subfigures(2, 2)))
     for part, (draw, _, rows) in zip(parts, _KINDS.values(), strict=True):
         draw(list(part.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]), story)
@@ -274,14 +272,10 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     job = story.job
     unit, scale = time_unit(story.now - story.start)
     currency = job.price_book.currency
-    at = np.array(
-        [(entry.at - story.start) / scale for entry in story.purse] + [(story.now - story.start) / scale]
-    )
+    at = np.array([(entry.at - story.start) / scale for entry in story.purse] + [(story.now - story.start) / scale])
     spent = np.array([entry.spent for entry in story.purse] + [story.purse[-1].spent])
     reserved = np.array([entry.reserved for entry in story.purse] + [story.purse[-1].reserved])
-    ax.fill_between(
-        at, spent, spent + reserved, step="post", color=ORANGE, alpha=0.35, linewidth=0, label="reserved"
-    )
+    ax.fill_between(at, spent, spent + reserved, step="post", color=ORANGE, alpha=0.35, linewidth=0, label="reserved")
     ax.step(at, spent, where="post", color=BLUE, linewidth=1.8, label="spent")
     for number, changed in enumerate(story.repriced):
         label = None if number else "price changed"
@@ -449,9 +443,7 @@ def _draw_speed_curve(ax: Axes, story: Story, job: Job, speed: SpeedModel) -> No
         mark(sorted(places), [measured[w] for w in sorted(places)], marker, white | {"label": label})
     decision = story.decision
     choices = [] if decision is None or job is not decision.job else decision.choices()
-    counts = [one.allocation.workers for one in choices] or [
-        e.allocation.workers for e in story.job.full_epochs
-    ][-1:]
+    counts = [one.allocation.workers for one in choices] or [e.allocation.workers for e in story.job.full_epochs][-1:]
     star = {"markersize": 18, "color": RED, "markeredgecolor": "white", "zorder": 3, "label": "chosen"}
     mark(counts[:1], [fitted[w - 1].expected for w in counts[:1]], "*", star)
     by_cost = job.spec.objective is JobObjective.CHEAPEST

@@ -28,9 +28,7 @@ def plot_together(stories: Sequence[Story], folder: Path, formats: Sequence[str]
     written = []
     with mpl.rc_context(cast(Any, STYLE)):
         for number, first in enumerate(range(0, len(stories), len(COLOURS)), 1):
-            figure = together(
-                stories[first : first + len(COLOURS)], span if len(stories) > len(COLOURS) else None
-            )
+            figure = together(stories[first : first + len(COLOURS)], span if len(stories) > len(COLOURS) else None)
             name = "jobs" if number == 1 else f"jobs.{number}"
             written += [write(folder / f"{name}.{kind}", rendered(figure, kind)) for kind in formats]
     return written
@@ -65,9 +63,7 @@ def together(stories: Sequence[Story], span: tuple[float, float] | None = None) 
         left = [_to_target(story, story.job.value(epoch)) for epoch in epochs]
         at = [(epoch.ended_at - start) / scale for epoch in epochs]
         marker = MARKERS[index % len(MARKERS)]
-        last.plot(
-            at, left, "-", marker=marker, markersize=4, linewidth=1.2, color=colour, label=story.job.name
-        )
+        last.plot(at, left, "-", marker=marker, markersize=4, linewidth=1.2, color=colour, label=story.job.name)
     if span:
         last.set_xlim(0, (end - start) / scale)
     last.axhline(1, color=RED, linestyle="--", linewidth=1.2, label="target")

@@ -51,13 +51,9 @@ def simulated(results: Mapping[str, Sequence[Result]]) -> Figure:
     return figure
 
 
-def _distribution(
-    axes: Axes, policy: str, runs: Sequence[Result], scale: float, look: dict[str, Any]
-) -> None:
+def _distribution(axes: Axes, policy: str, runs: Sequence[Result], scale: float, look: dict[str, Any]) -> None:
     times = np.concatenate([run.completion for run in runs]) if runs else np.zeros(0)
     done = np.sort(times[~np.isnan(times)]) / scale
     share = 100 * np.arange(1, len(done) + 1) / max(len(times), 1)
     label = policy if len(done) else f"{policy} (no job ends)"
-    axes.step(
-        np.concatenate([[0.0], done]), np.concatenate([[0.0], share]), where="post", label=label, **look
-    )
+    axes.step(np.concatenate([[0.0], done]), np.concatenate([[0.0], share]), where="post", label=label, **look)

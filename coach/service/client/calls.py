@@ -86,10 +86,7 @@ def _error(status: int, body: dict[str, Any], files: tuple[Path, ...]) -> CoachE
     if status == 422 and problems and all(problem.get("path") for problem in problems):
         keys = ("line", "column", "field", "problem", "seen", "right")
         named = {str(file.absolute()): str(file) for file in files}
-        found = [
-            {key: one[key] for key in keys} | {"path": named.get(one["path"], one["path"])}
-            for one in problems
-        ]
+        found = [{key: one[key] for key in keys} | {"path": named.get(one["path"], one["path"])} for one in problems]
         return JobFileError([Problem(**one) for one in found])
     said = "; ".join([said, *(str(problem.get("text")) for problem in problems[:5])])
     if status == 401:
@@ -336,7 +333,6 @@ def _paths(files: Files) -> tuple[Path, ...]:
 
 def _sent(files: Files, policy: str = "") -> dict[str, Any]:
     sent = [
-        {"path": str(file.absolute()), "text": file.read_bytes().decode("utf-8", "replace")}
-        for file in _paths(files)
+        {"path": str(file.absolute()), "text": file.read_bytes().decode("utf-8", "replace")} for file in _paths(files)
     ]
     return {"files": sent, "policy": policy}

@@ -85,9 +85,7 @@ class _Operations:
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
         if bool(url) != bool(token):
-            raise UserError(
-                "a client needs both url and token, or neither: then it finds the service of COACH_HOME"
-            )
+            raise UserError("a client needs both url and token, or neither: then it finds the service of COACH_HOME")
         if not url:
             endpoint = endpoint or _found(StateDirectory.default())
             url, token = endpoint.url, endpoint.token
@@ -133,8 +131,7 @@ class Client(_Operations):
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that it runs jobs on."""
         return tuple(
-            Node(node.name, Resources(node.cpu, node.memory, node.gpu), node.price)
-            for node in self.cluster().nodes
+            Node(node.name, Resources(node.cpu, node.memory, node.gpu), node.price) for node in self.cluster().nodes
         )
 
     def stream(self, job: str = "", *, after: str = "", log: str = "") -> Iterator[Change]:
@@ -146,9 +143,7 @@ class Client(_Operations):
         decoder, tried = Decoder(job, after, log), time.monotonic()
         while True:
             try:
-                with self._http.stream(
-                    "GET", f"{API}/stream", params=decoder.asked, timeout=TIMEOUT
-                ) as answer:
+                with self._http.stream("GET", f"{API}/stream", params=decoder.asked, timeout=TIMEOUT) as answer:
                     if not answer.is_success:
                         answer.read()
                         calls.health().read(answer)
@@ -177,9 +172,7 @@ class AsyncClient(_Operations):
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
         super().__init__(endpoint, url=url, token=token)
-        self._http = httpx.AsyncClient(
-            base_url=self.url, headers=self._headers, timeout=TIMEOUT, trust_env=False
-        )
+        self._http = httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=TIMEOUT, trust_env=False)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -203,9 +196,7 @@ class AsyncClient(_Operations):
         decoder, tried = Decoder(job, after, log), time.monotonic()
         while True:
             try:
-                async with self._http.stream(
-                    "GET", f"{API}/stream", params=decoder.asked, timeout=TIMEOUT
-                ) as answer:
+                async with self._http.stream("GET", f"{API}/stream", params=decoder.asked, timeout=TIMEOUT) as answer:
                     if not answer.is_success:
                         await answer.aread()
                         calls.health().read(answer)

@@ -18,25 +18,17 @@ SPARE = 4096
 class PartlySubmittedError(CoachError):
     """A later request of a submission failed. `taken`: the jobs of the earlier ones; the exit code is the failure's."""
 
-    def __init__(
-        self, taken: Sequence[schemas.TakenJob], files: int, left: Sequence[Path], cause: CoachError
-    ) -> None:
+    def __init__(self, taken: Sequence[schemas.TakenJob], files: int, left: Sequence[Path], cause: CoachError) -> None:
         self.taken = list(taken)
         self.exit_code = cause.exit_code
-        rest = shlex.join(map(str, left[:1])) + (
-            f" and the {len(left) - 1} files after it" if len(left) > 1 else ""
-        )
-        known = (
-            "may have been submitted too (see: coach ps)" if isinstance(cause, TemporaryError) else "was not"
-        )
+        rest = shlex.join(map(str, left[:1])) + (f" and the {len(left) - 1} files after it" if len(left) > 1 else "")
+        known = "may have been submitted too (see: coach ps)" if isinstance(cause, TemporaryError) else "was not"
         super().__init__(
             f"{len(taken)} jobs of the first {files} files were submitted, and go on; {rest} {known}: {cause}"
         )
 
 
-def submit_all(
-    client: Client, files: Sequence[Path], policy: str = "", *, key: str = ""
-) -> schemas.Submitted:
+def submit_all(client: Client, files: Sequence[Path], policy: str = "", *, key: str = "") -> schemas.Submitted:
     """Submit job files in as many requests as they need, each all or none, one after the other.
 
     `key`: as of `Client.submit`; each further request has its own, made of it. Raises what `Client.submit` raises where
@@ -63,9 +55,7 @@ def parts(files: Sequence[Path], policy: str = "") -> Iterator[list[Path]]:
     for file in files:
         sent = {"path": str(file.absolute()), "text": file.read_bytes().decode("utf-8", "replace")}
         bytes_of = len(json.dumps(sent, ensure_ascii=False).encode()) + 1
-        if part and (
-            len(part) == schemas.MAX_FILES or size + bytes_of + SPARE + len(policy) > schemas.MAX_BODY
-        ):
+        if part and (len(part) == schemas.MAX_FILES or size + bytes_of + SPARE + len(policy) > schemas.MAX_BODY):
             yield part
             part, size = [], 0
         part.append(file)

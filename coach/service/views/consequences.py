@@ -89,9 +89,7 @@ def _words(  # noqa: PLR0917
         return f"It goes on {where}; {money(job.ledger.spent)} are spent so far.{rest}"
     if of is Of.ADD_BUDGET:
         budget = job.ledger.budget or 0
-        running = (
-            "It goes on with the new one" if not (job.ended or job.suspend) else f"It is resumed: {kept}"
-        )
+        running = "It goes on with the new one" if not (job.ended or job.suspend) else f"It is resumed: {kept}"
         return f"Its budget is {money(budget)} now, {money(job.ledger.spent)} of it spent. {running}."
     parts = []
     if lost is not None:

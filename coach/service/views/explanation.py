@@ -56,9 +56,7 @@ def _summary(job: Job, alternatives: list[schemas.Alternative]) -> str:
     best = max(others, key=lambda one: one.pace)
     if best.pace > 0:
         because = f"{best.verdict}, {best.reason}" if best.reason else best.verdict
-        return (
-            f"trains with {at}, not {best.allocation}, which is predicted {best.pace:.0%} faster: {because}"
-        )
+        return f"trains with {at}, not {best.allocation}, which is predicted {best.pace:.0%} faster: {because}"
     return f"trains with {at}: {1 / (1 + best.pace) - 1:.0%} faster than the next best, {best.allocation}"
 
 
@@ -80,9 +78,7 @@ def _alternatives(job: Job) -> Iterator[schemas.Alternative]:
     if at is None or job.ended or forecast.predicted_seconds(job, at, 1.0) is None:
         return
     chosen, *others = considered(job, at, job.reasons)
-    others.sort(
-        key=lambda one: abs(one.allocation.workers - at.workers) + abs(one.allocation.servers - at.servers)
-    )
+    others.sort(key=lambda one: abs(one.allocation.workers - at.workers) + abs(one.allocation.servers - at.servers))
     for one in [chosen, *others[: MAX_ALTERNATIVES - 1]]:
         yield _alternative(job, one, at)
 

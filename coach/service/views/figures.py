@@ -36,10 +36,7 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
             )
             for one in attempts(records, job.name)
         ],
-        money=[
-            schemas.Balance(at=one.at, spent=one.spent, reserved=one.reserved)
-            for one in money(records, job.name)
-        ],
+        money=[schemas.Balance(at=one.at, spent=one.spent, reserved=one.reserved) for one in money(records, job.name)],
         budget=None if budget is None else to_amount(budget),
         currency=job.price_book.currency,
         speed=[

@@ -75,12 +75,8 @@ class Format(StrEnum):
 @views.get("/cluster", tags=["service"], responses=may_answer())
 async def cluster(
     context: InContext,
-    limit: Annotated[
-        int, Query(ge=1, le=1000, description="Rows of the queue in one answer, at most.")
-    ] = 100,
-    cursor: Annotated[
-        str, Query(pattern=r"^([1-9]\d{0,8})?$", description="`next` of the previous answer.")
-    ] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Rows of the queue in one answer, at most.")] = 100,
+    cursor: Annotated[str, Query(pattern=r"^([1-9]\d{0,8})?$", description="`next` of the previous answer.")] = "",
 ) -> schemas.Cluster:
     """The service's nodes with what is used of them, the queue, and the policy."""
     service = context.service
@@ -117,9 +113,7 @@ async def cluster(
 async def stream(  # noqa: PLR0917 - they are queries
     request: Request,
     context: InContext,
-    after: Annotated[
-        str, Query(max_length=40, description="The id after which to go on; `stream` of a list.")
-    ] = "",
+    after: Annotated[str, Query(max_length=40, description="The id after which to go on; `stream` of a list.")] = "",
     job: Annotated[str, Query(max_length=40, description="Only of this job.")] = "",
     log: Annotated[
         str,
@@ -129,9 +123,7 @@ async def stream(  # noqa: PLR0917 - they are queries
             description="JOB/FUNCTION: also new lines of this log.",
         ),
     ] = "",
-    log_after: Annotated[
-        int, Query(ge=0, le=2**53, description="Of that log only what is later than this byte.")
-    ] = 0,
+    log_after: Annotated[int, Query(ge=0, le=2**53, description="Of that log only what is later than this byte.")] = 0,
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
 ) -> StreamingResponse:
     """Changes of jobs as they happen, at most four times a second. It goes on after an id, also in another process."""
@@ -143,9 +135,7 @@ async def stream(  # noqa: PLR0917 - they are queries
         tail = LogTail(owner, function, context.service.home.logs(context.service.job(owner).name), log_after)
     feed: Feed = request.app.state.feed
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        feed.events(last or after, job, tail), media_type="text/event-stream", headers=headers
-    )
+    return StreamingResponse(feed.events(last or after, job, tail), media_type="text/event-stream", headers=headers)
 
 
 @views.post("/validate", tags=["jobs"], responses=may_answer(413, 422))
@@ -170,9 +160,7 @@ async def simulate_jobs(context: InContext, asked: schemas.Simulation) -> schema
     service = context.service
     specs = [service.job(name).job_file for name in asked.jobs] + await service.specs(contents(asked))
     if not 1 <= len(specs) <= schemas.MAX_SIMULATED:
-        raise UserError(
-            f"{len(specs)} jobs: must be 1 to {schemas.MAX_SIMULATED}, of the service (jobs) or of files"
-        )
+        raise UserError(f"{len(specs)} jobs: must be 1 to {schemas.MAX_SIMULATED}, of the service (jobs) or of files")
     nodes = service.nodes
     if asked.nodes is not None:
         one = Resources(asked.nodes.cpu, asked.nodes.memory, asked.nodes.gpu)
@@ -233,9 +221,7 @@ async def job_picture(context: InContext, known: Known, picture: Picture, kind: 
     if not known.epochs:
         raise NotNowError(f"{known.name}: no epoch has ended, there is nothing to draw")
     past = service.past(known.name)
-    drawn = await asyncio.to_thread(
-        _drawn, service.home.records(past), known, service.handler.now(), picture, kind
-    )
+    drawn = await asyncio.to_thread(_drawn, service.home.records(past), known, service.handler.now(), picture, kind)
     media = "image/png" if kind is Format.PNG else "image/svg+xml"
     name = known.name if picture is Picture.PAGE else f"{known.name}-{picture.value}"
     return Response(drawn, media_type=media, headers=_named(f"{name}.{kind.value}"))
@@ -245,9 +231,7 @@ def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind:
     from coach.report.figures.job import Story, one_figure
 
     with _DRAWING:
-        return one_figure(
-            Story.of(job, records, now), "" if picture is Picture.PAGE else picture.value, kind.value
-        )
+        return one_figure(Story.of(job, records, now), "" if picture is Picture.PAGE else picture.value, kind.value)
 
 
 @views.get(

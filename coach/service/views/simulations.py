@@ -64,9 +64,7 @@ async def simulate(
     try:
         found = json.loads(out)
     except ValueError:
-        raise TemporaryError(
-            f"the simulation ended without an answer (exit code {child.returncode})"
-        ) from None
+        raise TemporaryError(f"the simulation ended without an answer (exit code {child.returncode})") from None
     if error := found.get("error"):
         raise UserError(error)
     return schemas.Simulated.model_validate(found)

@@ -123,9 +123,7 @@ class Feed:
 
     def _progress(self, job: str) -> str:
         names = [name for name in self._service.handler.progress if job in ("", name)]
-        return json.dumps(
-            {name: share for name in names if (share := self._service.progress(name)) is not None}
-        )
+        return json.dumps({name: share for name in names if (share := self._service.progress(name)) is not None})
 
 
 def _event(name: str, data: bytes, key: str = "") -> bytes:

@@ -106,6 +106,4 @@ async def _send(http: httpx.AsyncClient, url: str, message: dict[str, Any], paus
             if status < 500 and status not in LATER:
                 break
     # A URL may have a secret in its path.
-    log.warning(
-        "webhook: %s did not take a message (%s); given up: %s", urlsplit(url).hostname, said, message["text"]
-    )
+    log.warning("webhook: %s did not take a message (%s); given up: %s", urlsplit(url).hostname, said, message["text"])

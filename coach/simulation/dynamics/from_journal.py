@@ -194,9 +194,7 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
         batch_size=1 if own else spec.batch_size,
         new_group_seconds=_mean(new_group, _mean(same_group, 0.5)),
         same_group_seconds=_mean(same_group, 0.05),
-        evaluate_seconds=MeasuredEvaluation(
-            {workers: statistics.fmean(some) for workers, some in evaluations.items()}
-        ),
+        evaluate_seconds=MeasuredEvaluation({workers: statistics.fmean(some) for workers, some in evaluations.items()}),
         pod_seconds=_mean([s for run in runs for s in run.pod_seconds], 0.3),
         release_seconds=_mean([s for run in runs for s in run.release_seconds], 0.02),
         fit_seconds=_mean([s for run in runs for s in run.fit_seconds], 0.05),
@@ -245,8 +243,7 @@ def _computing(epochs: Iterable[Epoch]) -> dict[int, float]:
         if epoch.computing_seconds > 0.0:
             known.setdefault(epoch.allocation.workers, []).append(epoch)
     return {
-        workers: sum(epoch.computing_seconds * epoch.fraction for epoch in some)
-        / sum(epoch.fraction for epoch in some)
+        workers: sum(epoch.computing_seconds * epoch.fraction for epoch in some) / sum(epoch.fraction for epoch in some)
         for workers, some in known.items()
     }
 
@@ -279,9 +276,7 @@ def _curve(runs: Sequence[Run], name: str, metric: Metric) -> MeasuredCurve:
     )
     means = [
         (x, statistics.fmean(value for _, value in group))
-        for x, group in itertools.groupby(
-            points, key=lambda point: round(point[0] / SAME_PASSES) * SAME_PASSES
-        )
+        for x, group in itertools.groupby(points, key=lambda point: round(point[0] / SAME_PASSES) * SAME_PASSES)
     ]
     model = fit_convergence([CurvePoint(x, value) for x, value in means], metric)
     return MeasuredCurve(tuple(x for x, _ in means), tuple(value for _, value in means), model.to_dict())

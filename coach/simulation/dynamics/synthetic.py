@@ -117,9 +117,7 @@ def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs
     )
     if job.spec.program is None:
         return dynamics
-    return replace(
-        dynamics, new_group_seconds=PROGRAM_STARTS, release_seconds=PROGRAM_STOPS, same_group_seconds=0.0
-    )
+    return replace(dynamics, new_group_seconds=PROGRAM_STARTS, release_seconds=PROGRAM_STOPS, same_group_seconds=0.0)
 
 
 @dataclass(frozen=True, slots=True)

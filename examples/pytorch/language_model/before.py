@@ -41,9 +41,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(CHARACTERS, WIDTH)
         self.position = nn.Parameter(torch.zeros(LENGTH, WIDTH))
-        layer = nn.TransformerEncoderLayer(
-            WIDTH, 4, 2 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
-        )
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
         self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(WIDTH, CHARACTERS, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.1)

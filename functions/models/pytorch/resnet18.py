@@ -21,9 +21,7 @@ class Block(nn.Module):
 
     def __init__(self, before, after, stride):
         super().__init__()
-        self.body = nn.Sequential(
-            *_convolution(before, after, 3, stride), nn.ReLU(), *_convolution(after, after, 3)
-        )
+        self.body = nn.Sequential(*_convolution(before, after, 3, stride), nn.ReLU(), *_convolution(after, after, 3))
         same = stride == 1 and before == after
         self.shortcut = nn.Identity() if same else nn.Sequential(*_convolution(before, after, 1, stride))
 

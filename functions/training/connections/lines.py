@@ -23,9 +23,7 @@ def connect(request: StartRequest, hello: dict) -> socket.socket:
     until, pause = time.monotonic() + request.deadline, 0.01
     while True:
         try:
-            connection = socket.create_connection(
-                _address(request), timeout=2, source_address=(request.host, 0)
-            )
+            connection = socket.create_connection(_address(request), timeout=2, source_address=(request.host, 0))
             connection.settimeout(None)
             _watch_for_silence(connection)
             whole = {"hello": request.group, "role": request.role, "rank": request.rank, **hello}

@@ -35,9 +35,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
-    def rows(
-        self, index: np.ndarray | slice, seeds: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def rows(self, index: np.ndarray | slice, seeds: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """These samples as float32, scaled, and their labels as they were stored."""
         del seeds
         x = self.x[index].astype(np.float32)
@@ -68,9 +66,7 @@ class DataSet:
 def checked(split: Split, name: str) -> Split:
     """The split, or TrainingError DataInvalid when samples and labels do not belong together."""
     if len(split.x) != len(split.y) or len(split.y) == 0:
-        raise TrainingError(
-            "DataInvalid", f"the {name} split has {len(split.x)} samples and {len(split.y)} labels"
-        )
+        raise TrainingError("DataInvalid", f"the {name} split has {len(split.x)} samples and {len(split.y)} labels")
     return split
 
 

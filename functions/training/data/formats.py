@@ -123,9 +123,7 @@ def read_idx(source: Source) -> DataSet:
     splits = []
     for part in ("train", "t10k"):
         x, y = (
-            parse_idx(
-                source.read_first(*(f"{part}-{kind}{suffix}" for suffix in (".gz", ""))), f"{part}-{kind}"
-            )
+            parse_idx(source.read_first(*(f"{part}-{kind}{suffix}" for suffix in (".gz", ""))), f"{part}-{kind}")
             for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
         )
         if x.ndim != 3 or y.ndim != 1:
@@ -183,9 +181,7 @@ def read_digits8x8(source: Source) -> DataSet:
         raise TrainingError("DataMissing", f"{BUILT_IN} needs scikit-learn, which is not installed")
     packed = (Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz").read_bytes()
     table = np.loadtxt(io.BytesIO(gzip.decompress(packed)), delimiter=",", dtype=np.float32)
-    return shuffled(
-        table[:, :64].reshape(-1, 1, 8, 8) / 16, table[:, 64].astype(np.int32), len(table) * 4 // 5
-    )
+    return shuffled(table[:, :64].reshape(-1, 1, 8, 8) / 16, table[:, 64].astype(np.int32), len(table) * 4 // 5)
 
 
 def read_npz(source: Source) -> DataSet:

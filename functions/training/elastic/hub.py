@@ -90,9 +90,7 @@ class Hub(lines.Listener):
                     while self._timers and self._timers[0][0] <= time.monotonic():
                         self._ask(self._coordinator.timed_out, heapq.heappop(self._timers)[2])
         except BaseException as error:
-            self._reporter.fail(
-                TrainingError("Internal", f"the scheduler's hub: {type(error).__name__}: {error}")
-            )
+            self._reporter.fail(TrainingError("Internal", f"the scheduler's hub: {type(error).__name__}: {error}"))
 
     def _ready(self, selector: selectors.BaseSelector, ready: socket.socket) -> None:
         if ready is self._wake:

@@ -189,9 +189,7 @@ class Line:
             if len(view.members) > 1 or view.servers:
                 group = self._transport.connect(view, view.members.index(self.member.name), values)
             failed = values.closed
-        except (
-            Exception
-        ) as error:  # whatever keeps it from being formed: the group goes on under another view
+        except Exception as error:  # whatever keeps it from being formed: the group goes on under another view
             failed = True
             if not values.closed:
                 sys.stderr.write(f"view {view.number} was not formed: {error}\n")

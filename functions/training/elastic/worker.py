@@ -36,9 +36,7 @@ class _Place:
 class ElasticWorker(Worker):
     """See training.worker.Worker. All workers write reports; the one of rank 0 in the view stores the checkpoint."""
 
-    def __init__(
-        self, request: StartRequest, loaded: Any, *, reporter: Any, function: Any, fail: Callable
-    ) -> None:
+    def __init__(self, request: StartRequest, loaded: Any, *, reporter: Any, function: Any, fail: Callable) -> None:
         super().__init__(request, loaded, group=None, liveness=None, reporter=reporter, function=function)
         self._place = _Place(request.position)
         self._group = backend.current().make_elastic_group(request, self, fail)
@@ -143,9 +141,7 @@ class ElasticWorker(Worker):
 
     def _report(self, report: dict, cpu_before: float, *, is_new: bool) -> dict:
         """What every report has; the rest is as if nothing was trained."""
-        position = (
-            self._place.position if self._place.epoch == self._request.epoch else self._request.position
-        )
+        position = self._place.position if self._place.epoch == self._request.epoch else self._request.position
         nothing = {
             **evaluated(None),
             "train_loss": None,
@@ -314,9 +310,7 @@ class ElasticWorker(Worker):
         place, batch = self._place, self._request.batch_size
         if self._next_step != (place.epoch, place.position, rank, members):
             steps = range(place.position, place.end, batch)
-            self._ahead = self._reader.read(
-                part for position in steps for part in self._share(position, rank, members)
-            )
+            self._ahead = self._reader.read(part for position in steps for part in self._share(position, rank, members))
         self._next_step = None  # until all of it is read
         for part, read in self._ahead:
             yield read, part.count

@@ -168,9 +168,7 @@ class Coordinator:
         match key:
             case ("forming", number):
                 for view in (self.pending, self.current):
-                    late = (
-                        view is not None and view.number == number and not self._formed >= set(view.members)
-                    )
+                    late = view is not None and view.number == number and not self._formed >= set(view.members)
                     if late and (view is self.pending or not self.entered):
                         self._suspect(set(view.members) - self._formed | set(view.servers))
                         self._fail(view)
@@ -384,9 +382,7 @@ class Coordinator:
             self._founded,
         )
         if planned and servers:
-            self._planned = {
-                number: each for number, each in self._planned.items() if number > self._number - 8
-            }
+            self._planned = {number: each for number, each in self._planned.items() if number > self._number - 8}
             self._planned[view.number] = view
         return view
 
@@ -440,9 +436,7 @@ class Coordinator:
             self._found_again()  # one of them was lost before
             return
         self._watch(before)
-        if any(
-            each not in self._members or self._members[each].broken >= view.number for each in view.members
-        ):
+        if any(each not in self._members or self._members[each].broken >= view.number for each in view.members):
             self._force()
 
     def _inside(self, view: View) -> set[str]:
@@ -575,11 +569,7 @@ class Coordinator:
         if self._paused:
             return
         kept = [each for each in self.current.members if worker_of(each) in self.wanted]
-        joined = [
-            each
-            for each in self._members
-            if each not in self.current.members and worker_of(each) in self.wanted
-        ]
+        joined = [each for each in self._members if each not in self.current.members and worker_of(each) in self.wanted]
         if not kept:
             kept = [self.current.members[0]]  # until the newcomers have the state from it
         target, servers = {*kept, *joined}, self._next_servers()

@@ -139,9 +139,7 @@ class Member:
         """And the one that it offers."""
         offered, self.offered = self.offered, None
         dropped = self._drop()
-        return (
-            [*dropped, Close(offered)] if offered is not None and Close(offered) not in dropped else dropped
-        )
+        return [*dropped, Close(offered)] if offered is not None and Close(offered) not in dropped else dropped
 
     def _leave(self) -> list[Command]:
         self.state = OUT

@@ -145,11 +145,7 @@ def as_view(encoded: Mapping[str, Any]) -> View:
 
 def decode(encoded: Mapping[str, Any]) -> Message:
     """The inverse of encode, also after a way through JSON."""
-    fields = {
-        key: value
-        for key, value in encoded.items()
-        if key in _KINDS[encoded["membership"]].__dataclass_fields__
-    }
+    fields = {key: value for key, value in encoded.items() if key in _KINDS[encoded["membership"]].__dataclass_fields__}
     if fields.get("view") is not None:
         fields["view"] = as_view(fields["view"])
     return _KINDS[encoded["membership"]](**fields)

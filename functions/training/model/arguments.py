@@ -28,9 +28,7 @@ def bind(module: ModuleType, uri: str, net: str, arguments: Mapping[str, Any]) -
             setattr(bound, name, _given(own, name, uri, arguments, taken))
     if unused := [name for name in arguments if name not in taken]:
         found = ", ".join(f"{each}()" for each in (net, *FUNCTIONS) if callable(vars(module).get(each)))
-        message = (
-            f"no function of {model_file.shown(uri)} has a parameter {unused[0]}, as spec.model.args says"
-        )
+        message = f"no function of {model_file.shown(uri)} has a parameter {unused[0]}, as spec.model.args says"
         raise TrainingError("ModelInvalid", f"{message}; of {found} one should")
     return bound
 

@@ -60,9 +60,7 @@ def limit_threads(threads: int) -> None:
     call = _ON_ENGINE(lambda *_: library.omp_set_num_threads(ctypes.c_int(threads)))
     cpu = _Cpu(1, 0)
     mx.base.check_call(
-        library.MXEnginePushSync(
-            call, None, None, ctypes.byref(cpu), None, 0, None, 0, None, 0, b"limit_threads"
-        )
+        library.MXEnginePushSync(call, None, None, ctypes.byref(cpu), None, 0, None, 0, None, 0, b"limit_threads")
     )
     mx.nd.waitall()  # and `call` must live until it was called
 

@@ -238,13 +238,9 @@ class MxnetLearner:
         for name, parameter in self._parameters.items():
             array = arrays.get(f"weights/{name}")
             if array is None:
-                raise TrainingError(
-                    "CheckpointInvalid", f"the checkpoint has no weights {name}, the model does"
-                )
+                raise TrainingError("CheckpointInvalid", f"the checkpoint has no weights {name}, the model does")
             if array.shape != parameter.shape:
-                message = (
-                    f"weights {name} are {array.shape} in the checkpoint, {parameter.shape} in the model"
-                )
+                message = f"weights {name} are {array.shape} in the checkpoint, {parameter.shape} in the model"
                 raise TrainingError("CheckpointInvalid", message)
             parameter.set_data(mx.nd.array(array, dtype=array.dtype))
         if settings is not None:

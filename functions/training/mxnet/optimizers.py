@@ -81,9 +81,7 @@ def restore(updater: Any, names: list[str], arrays: dict[str, np.ndarray], saved
     """Undo state_arrays and settings. Raises TrainingError CheckpointInvalid when they belong to another optimizer."""
     optimizer = updater.optimizer
     if saved["optimizer"] != type(optimizer).__name__:
-        message = (
-            f"the checkpoint is of optimizer {saved['optimizer']}, the job uses {type(optimizer).__name__}"
-        )
+        message = f"the checkpoint is of optimizer {saved['optimizer']}, the job uses {type(optimizer).__name__}"
         raise TrainingError("CheckpointInvalid", message)
     if not saved["counts"]:
         return  # written by an asynchronous group: the optimizer's state stayed on its servers
@@ -92,9 +90,7 @@ def restore(updater: Any, names: list[str], arrays: dict[str, np.ndarray], saved
         for number, array in enumerate(_flat(state)):
             stored = arrays.get(f"optimizer/{name}/{number}")
             if stored is None or stored.shape != array.shape:
-                raise TrainingError(
-                    "CheckpointInvalid", f"the checkpoint has no fitting optimizer state for {name}"
-                )
+                raise TrainingError("CheckpointInvalid", f"the checkpoint has no fitting optimizer state for {name}")
             array[:] = mx.nd.array(stored, dtype=stored.dtype)
         updater.states[index] = state
         updater.states_synced[index] = True

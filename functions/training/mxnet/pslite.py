@@ -86,9 +86,7 @@ class PsLiteGroup:
 
     def _server_optimizer(self, learner: MxnetLearner) -> dict:
         if self._request.optimizer is None:
-            message = (
-                "in asynchronous mode the optimizer runs on the servers: name it in the job, with its numbers"
-            )
+            message = "in asynchronous mode the optimizer runs on the servers: name it in the job, with its numbers"
             raise TrainingError("BadRequest", message)
         return {**self._request.optimizer, "rescale_grad": 1 / self._request.batch_size}
 

@@ -41,17 +41,13 @@ class ServedLearner(MxnetLearner):
         optimizer, kind = self.optimizer, type(self.optimizer).__name__
         if kind not in OPTIMIZERS:
             known = ", ".join(each.lower() for each in OPTIMIZERS)
-            message = (
-                f"optimizer {kind.lower()} does not run on elastic parameter servers; use one of {known}"
-            )
+            message = f"optimizer {kind.lower()} does not run on elastic parameter servers; use one of {known}"
             raise TrainingError("BadRequest", f"{message}, or parameterServer: ps-lite")
         if optimizer.clip_gradient is not None:
             raise TrainingError("BadRequest", "clip_gradient of the optimizer: use the job's clip: value")
         for name, each in zip(self._trained_names, self._trained, strict=True):
             if each.lr_mult != 1 or each.wd_mult != 1 or np.dtype(each.dtype) != np.float32:
-                message = (
-                    f"{name} has lr_mult {each.lr_mult:g}, wd_mult {each.wd_mult:g}, {np.dtype(each.dtype)}"
-                )
+                message = f"{name} has lr_mult {each.lr_mult:g}, wd_mult {each.wd_mult:g}, {np.dtype(each.dtype)}"
                 right = "1, 1 and float32 on elastic parameter servers"
                 raise TrainingError("ModelInvalid", f"{self._uri}: {message}; they have to be {right}")
         name, arguments = OPTIMIZERS[kind]

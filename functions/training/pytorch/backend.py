@@ -59,9 +59,7 @@ def require(model: ModuleType, uri: str, net: str) -> None:
         classes = [
             name
             for name, each in vars(model).items()
-            if isinstance(each, type)
-            and issubclass(each, torch.nn.Module)
-            and each.__module__ == model.__name__
+            if isinstance(each, type) and issubclass(each, torch.nn.Module) and each.__module__ == model.__name__
         ]
         file = uri.rpartition("/")[2]
         found = ", ".join(f"{file}:{name}" for name in classes)
@@ -84,9 +82,7 @@ def samples(made: Any, model: ModuleType, split: str) -> Samples:
         return checked(Split(np.asarray(made[0]), np.asarray(made[1])), split)
     if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
         kind = type(made).__name__
-        raise TrainingError(
-            "DataInvalid", f"data({split!r}) is a {kind}, no Dataset and no (samples, labels)"
-        )
+        raise TrainingError("DataInvalid", f"data({split!r}) is a {kind}, no Dataset and no (samples, labels)")
     if len(made) == 0:
         raise TrainingError("DataInvalid", f"the {split} split has no samples")
     return DatasetSamples(made, getattr(model, "collate", None) or torch.utils.data.default_collate)

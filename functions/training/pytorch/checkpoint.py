@@ -59,6 +59,4 @@ def read_checkpoint(file: BinaryIO) -> Checkpoint:
         "optimizer_state_dict": {"state": state, "param_groups": settings["param_groups"]},
         "scheduler_state_dict": settings["scheduler_state_dict"],
     }
-    return Checkpoint(
-        whole["model_state_dict"], kept, settings["position"], settings["epoch"], settings["seed"]
-    )
+    return Checkpoint(whole["model_state_dict"], kept, settings["position"], settings["epoch"], settings["seed"])

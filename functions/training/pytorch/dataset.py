@@ -12,9 +12,7 @@ from torch.utils.data import TensorDataset, default_collate
 class DatasetSamples:
     """See training.data.dataset.Samples. `collate` is a DataLoader's collate_fn: samples in, a batch out."""
 
-    def __init__(
-        self, dataset: Any, collate: Callable[[Sequence[Any]], Any], size: int | None = None
-    ) -> None:
+    def __init__(self, dataset: Any, collate: Callable[[Sequence[Any]], Any], size: int | None = None) -> None:
         self._dataset = dataset
         self._collate = collate
         self._size = len(dataset) if size is None else min(size, len(dataset))
@@ -32,9 +30,7 @@ class DatasetSamples:
             return self._collate([self._dataset[number] for number in numbers])
         samples = []
         for number, seed in zip(numbers, seeds.tolist(), strict=True):
-            torch.default_generator.manual_seed(
-                seed
-            )  # torch.manual_seed seeds GPUs too, and takes 30 times as long
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds GPUs too, and takes 30 times as long
             np.random.seed(seed)
             random.seed(seed)
             samples.append(self._dataset[number])

@@ -39,10 +39,7 @@ class GlooGroup(ElasticGroup):
         mine = torch.tensor([-1 if clock.steps is None else clock.steps, int(clock.kept)])
         found = [torch.empty_like(mine) for _ in view.members]
         group.group.allgather([found], [mine]).wait()
-        return [
-            Clock(None if steps < 0 else steps, bool(kept))
-            for steps, kept in (each.tolist() for each in found)
-        ]
+        return [Clock(None if steps < 0 else steps, bool(kept)) for steps, kept in (each.tolist() for each in found)]
 
     def _give(self, group: Any, rank: int, *, whole: bool) -> None:
         plain, tensors = self._state() if whole else ({}, self._last)
@@ -89,9 +86,7 @@ class GlooGroup(ElasticGroup):
                 raise
         return given, tuple(given[0][-OFFERS:].tolist())
 
-    def step(
-        self, learner: TorchLearner, compute: Callable[[int, int], tuple[bool, list[float]]]
-    ) -> list[float]:
+    def step(self, learner: TorchLearner, compute: Callable[[int, int], tuple[bool, list[float]]]) -> list[float]:
         """See training.elastic.group."""
         alone = False
 
@@ -113,9 +108,7 @@ class GlooGroup(ElasticGroup):
         if not buffers:
             return
         ends = [torch.ones(1, dtype=torch.float64), torch.zeros(OFFERS, dtype=torch.float64)]
-        (sums,) = self.exchange(
-            lambda *_: [torch.cat([*(each.double().reshape(-1).cpu() for each in buffers), *ends])]
-        )
+        (sums,) = self.exchange(lambda *_: [torch.cat([*(each.double().reshape(-1).cpu() for each in buffers), *ends])])
         offset, members = 0, sums[-OFFERS - 1]
         for buffer in buffers:
             buffer.copy_((sums[offset : offset + buffer.numel()] / members).view_as(buffer))
@@ -124,9 +117,7 @@ class GlooGroup(ElasticGroup):
     def total(self, compute: Callable[[int, int], list[float]]) -> list[float]:
         """See training.elastic.group."""
         (sums,) = self.exchange(
-            lambda rank, members: [
-                torch.tensor([*compute(rank, members), *[0.0] * OFFERS], dtype=torch.float64)
-            ]
+            lambda rank, members: [torch.tensor([*compute(rank, members), *[0.0] * OFFERS], dtype=torch.float64)]
         )
         return sums[:-OFFERS].tolist()
 

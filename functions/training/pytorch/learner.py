@@ -41,9 +41,7 @@ class TorchLearner:
             self.net = made()
             if not isinstance(self.net, torch.nn.Module):
                 kind = type(self.net).__name__
-                raise TrainingError(
-                    "ModelInvalid", f"{self._uri}: {request.net} made {kind}, no torch.nn.Module"
-                )
+                raise TrainingError("ModelInvalid", f"{self._uri}: {request.net} made {kind}, no torch.nn.Module")
             self.net.to(self._device)
             self._loss = Loss(getattr(model, "loss", None), self.net, self._uri, self._device)
             if any(isinstance(each, torch.nn.UninitializedParameter) for each in self.net.parameters()):
@@ -246,9 +244,7 @@ def device(request: StartRequest) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-        message = (
-            f"a worker requests a GPU, and PyTorch {torch.__version__}, {built}, sees none on this machine"
-        )
+        message = f"a worker requests a GPU, and PyTorch {torch.__version__}, {built}, sees none on this machine"
         raise TrainingError("ModelInvalid", message)
     return torch.device("cuda", request.rank % torch.cuda.device_count())
 

@@ -38,9 +38,7 @@ class Loss:
         if isinstance(own, type) and issubclass(own, torch.nn.Module):
             own = own()
         if not callable(own):
-            raise TrainingError(
-                "ModelInvalid", f"{uri}: loss is {type(own).__name__}, no function and no module"
-            )
+            raise TrainingError("ModelInvalid", f"{uri}: loss is {type(own).__name__}, no function and no module")
         names = [] if isinstance(own, torch.nn.Module) else _required(own)
         if not isinstance(own, torch.nn.Module) and not names:
             own = own()
@@ -53,9 +51,7 @@ class Loss:
         """The net's outputs for a batch: (inputs, labels), a mapping of arguments, or inputs alone."""
         if isinstance(batch, Mapping):
             # A model with a loss of its own takes the labels too.
-            passed = {
-                key: each for key, each in batch.items() if self._criterion is None or key not in LABELS
-            }
+            passed = {key: each for key, each in batch.items() if self._criterion is None or key not in LABELS}
             return self._net(**passed)
         if isinstance(batch, tuple | list) and len(batch) > 1:
             return self._net(*batch[:-1])
@@ -82,12 +78,7 @@ class Loss:
             return self._criterion(outputs, labels)
         except IndexError as error:
             counted = isinstance(labels, torch.Tensor) and not labels.is_floating_point()
-            if (
-                counted
-                and isinstance(outputs, torch.Tensor)
-                and outputs.ndim > 1
-                and "out of bounds" in str(error)
-            ):
+            if counted and isinstance(outputs, torch.Tensor) and outputs.ndim > 1 and "out of bounds" in str(error):
                 asked = labels[labels != self.ignored]
                 check_labels(int(asked.min()), int(asked.max()), outputs.shape[1], self._uri)
             raise
@@ -176,9 +167,7 @@ def _required(function: Any) -> list[str]:
     """Names of the positional parameters that have no default."""
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [
-        each.name for each in parameters if each.kind in kinds and each.default is inspect.Parameter.empty
-    ]
+    return [each.name for each in parameters if each.kind in kinds and each.default is inspect.Parameter.empty]
 
 
 def shown(value: Any) -> str:

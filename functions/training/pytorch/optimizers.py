@@ -47,9 +47,7 @@ def catalogue() -> dict:
         "version": torch.__version__,
         "file": torch.version.__file__,
         "optimizers": classes(_classes(torch.optim, Optimizer), UNFIT, _NOT_OURS),
-        "schedules": classes(
-            _classes(schedules, (base, schedules.ReduceLROnPlateau)), UNFIT | _UNSAYABLE, _NOT_OURS
-        ),
+        "schedules": classes(_classes(schedules, (base, schedules.ReduceLROnPlateau)), UNFIT | _UNSAYABLE, _NOT_OURS),
     }
 
 
@@ -63,9 +61,7 @@ def _classes(module: ModuleType, base: Any) -> dict[str, type]:
     }
 
 
-def create(
-    spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str
-) -> tuple[Optimizer, Any, str]:
+def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str) -> tuple[Optimizer, Any, str]:
     """The optimizer, its schedule (None without one), and whether that is stepped after each "step" or "epoch".
 
     The job's, else the model file's optimizer(net) or optimizer(parameters) with its schedule(optimizer), else plain
@@ -117,9 +113,7 @@ def _schedule(own: Any, optimizer: Optimizer) -> tuple[Any, str]:
 
 
 def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any, str]:
-    arguments = {
-        key: value for key, value in spec.items() if key not in ("name", "learning_rate", "schedule")
-    }
+    arguments = {key: value for key, value in spec.items() if key not in ("name", "learning_rate", "schedule")}
     kinds = {name.lower(): each for name, each in vars(torch.optim).items() if isinstance(each, type)}
     kind = kinds.get(spec["name"].lower())
     if kind is None or not issubclass(kind, Optimizer):

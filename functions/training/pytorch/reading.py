@@ -53,9 +53,7 @@ class AheadReader(Reader):
     @property
     def processes(self) -> frozenset[int]:
         """See Reader."""
-        return (
-            frozenset() if self._running is None else frozenset(each.pid for each in self._running._workers)
-        )
+        return frozenset() if self._running is None else frozenset(each.pid for each in self._running._workers)
 
     def read(self, wanted: Iterable[Part]) -> Iterator[tuple[Part, Any]]:
         """See Reader. Raises TrainingError, as the model file's code does when it runs here."""

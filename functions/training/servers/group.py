@@ -293,9 +293,7 @@ class ServerGroup(ElasticGroup):
             self._write(learner, fresh)
         return sums[:-2], tuple(sums[-2:])
 
-    def step(
-        self, learner: ServedLearner, compute: Callable[[int, int], tuple[bool, list[float]]]
-    ) -> list[float]:
+    def step(self, learner: ServedLearner, compute: Callable[[int, int], tuple[bool, list[float]]]) -> list[float]:
         """See training.elastic.group."""
 
         def contribute(rank: int, members: int) -> tuple[ServedLearner, list[float]]:

@@ -55,9 +55,7 @@ def clip_factor(rule: Rule, squares: float) -> float:
     return min(1.0, rule.clip_norm / (math.sqrt(squares) * rule.scale + 1e-6))
 
 
-def apply(
-    rule: Rule, arrays: list[np.ndarray], gradient: np.ndarray, count: int, factor: float = 1.0
-) -> None:
+def apply(rule: Rule, arrays: list[np.ndarray], gradient: np.ndarray, count: int, factor: float = 1.0) -> None:
     """Step `count` (from 1) on `arrays`: the weights, then the state, which is added where it is not there yet.
 
     `factor`: of clip_factor(). All arrays are (n,), float32.

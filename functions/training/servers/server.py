@@ -255,9 +255,7 @@ class Server:
         there = {
             piece: [of[worker] for worker in members]
             for piece, of in step.pushes.items()
-            if piece not in step.done
-            and len(of) == len(members)
-            and all(number in self.slices for number in piece)
+            if piece not in step.done and len(of) == len(members) and all(number in self.slices for number in piece)
         }
         if any(pushes[0].rule.clip_norm is not None for pushes in there.values()):
             total = self._norm(step, there)

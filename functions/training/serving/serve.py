@@ -200,13 +200,9 @@ def _wait(server: _FunctionServer, idle_seconds: float | None) -> None:
 
 def main() -> int:
     """Be the function of a container."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.serving.serve", description=__doc__.split("\n", 1)[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m training.serving.serve", description=__doc__.split("\n", 1)[0])
     role = os.environ.get("COACH_ROLE", "")
-    parser.add_argument(
-        "role", nargs="?", choices=ROLES, default=role, help="which function; default: COACH_ROLE"
-    )
+    parser.add_argument("role", nargs="?", choices=ROLES, default=role, help="which function; default: COACH_ROLE")
     name = os.environ.get("NUCLIO_FUNCTION_NAME")
     parser.add_argument("--name", default=name, help="in the log; default: coach- and the role")
     parser.add_argument("--host", default="0.0.0.0", help="the address of both ports; default: all")  # noqa: S104

@@ -101,9 +101,7 @@ class Template:
 
 def main() -> None:
     """Be a template."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.serving.template", description=__doc__.split("\n", 1)[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m training.serving.template", description=__doc__.split("\n", 1)[0])
     parser.add_argument("socket", help="the path to listen on")
     parser.add_argument("--parent", type=int, help="die with this parent process")
     options = parser.parse_args()

@@ -67,9 +67,7 @@ class Zygote:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         linux.adopt_orphans()
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        ipc.send(
-            self._function, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
-        )
+        ipc.send(self._function, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds})
         while True:
             left = float("inf") if self._child is None else self._deadline - time.monotonic()
             ready, _, _ = select.select([self._function, self._wake], [], [], min(max(left, 0), 3600))
@@ -168,9 +166,7 @@ class Zygote:
 
             def give_up(*_: object) -> None:
                 # Not an exception: the code that hangs could catch it.
-                ipc.send(
-                    self._function, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()}
-                )
+                ipc.send(self._function, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()})
                 os._exit(1)
 
             signal.signal(signal.SIGALRM, give_up)
@@ -182,9 +178,7 @@ class Zygote:
             except MemoryError as error:
                 raise TrainingError("OutOfMemory", f"no memory while loading the {what}") from error
             except BaseException as error:
-                raise TrainingError(
-                    "Internal", f"loading the {what}: {type(error).__name__}: {error}"
-                ) from error
+                raise TrainingError("Internal", f"loading the {what}: {type(error).__name__}: {error}") from error
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -223,9 +217,7 @@ class Zygote:
                 "cause": self._cause,
                 "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
                 "exit_status": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
-                "out_of_memory": kills is not None
-                and self._oom_kills is not None
-                and kills > self._oom_kills,
+                "out_of_memory": kills is not None and self._oom_kills is not None and kills > self._oom_kills,
                 "cpu_seconds": usage.ru_utime + usage.ru_stime,
                 "max_rss_gib": usage.ru_maxrss / 2**20,
             },
@@ -253,13 +245,9 @@ def import_framework() -> float:
 
 def main() -> None:
     """Be the zygote of the function behind --fd."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.serving.zygote", description=__doc__.split("\n", 1)[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m training.serving.zygote", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--fd", type=int, required=True, help="the descriptor of the function's socket")
-    parser.add_argument(
-        "--liveness", type=int, required=True, help="die when the other end of this pipe is closed"
-    )
+    parser.add_argument("--liveness", type=int, required=True, help="die when the other end of this pipe is closed")
     options = parser.parse_args()
     os.setsid()
     linux.die_with_pipe(options.liveness)

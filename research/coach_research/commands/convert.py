@@ -13,22 +13,16 @@ def command(  # noqa: PLR0917 - they are options
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files of the thesis (JSON).")],
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--dir", "-d", metavar="DIR", help="Write a job file for each; without it, all are printed."
-        ),
+        typer.Option("--dir", "-d", metavar="DIR", help="Write a job file for each; without it, all are printed."),
     ] = None,
     error_files: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the testing errors; without it, `errorFiles` near the file."
-        ),
+        typer.Option(metavar="DIR", help="Folder of the testing errors; without it, `errorFiles` near the file."),
     ] = None,
     models: Annotated[
         str, typer.Option(metavar="PATH", help="Folder of the model files, for the job files to name.")
     ] = "",
-    data: Annotated[
-        str, typer.Option(metavar="PATH", help="Folder of the data sets, for the job files to name.")
-    ] = "",
+    data: Annotated[str, typer.Option(metavar="PATH", help="Folder of the data sets, for the job files to name.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Turn job files of the thesis into Coach's.

@@ -23,9 +23,7 @@ def command(  # noqa: PLR0917 - they are options
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments, or scenario files of yours.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All experiments that come with Coach.")] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few seeds and small sizes: minutes, not hours.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few seeds and small sizes: minutes, not hours.")] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -44,9 +42,7 @@ def command(  # noqa: PLR0917 - they are options
             help="Run nothing: judge the results in the folder again; with --all, also write their tables.",
         ),
     ] = False,
-    processes: Annotated[
-        int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
-    ] = 0,
+    processes: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")] = 0,
     output: Output = Format.TABLE,
 ) -> None:
     """Run the papers' experiments in virtual time.
@@ -120,10 +116,7 @@ def _list(output: Format) -> None:
     from coach_research import scenario as scenarios
 
     known = [scenarios.load(name) for name in scenarios.names()]
-    rows = [
-        {"name": one.name, "paper": one.paper, "title": one.title, "targets": len(one.targets)}
-        for one in known
-    ]
+    rows = [{"name": one.name, "paper": one.paper, "title": one.title, "targets": len(one.targets)} for one in known]
     if output is Format.JSON:
         print_json(rows)
     elif output is Format.CSV:

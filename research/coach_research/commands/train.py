@@ -37,9 +37,7 @@ def command(  # noqa: PLR0917 - they are options
     policy: Annotated[str, typer.Argument(metavar="POLICY", help="dl2")],
     workload: Annotated[
         str,
-        typer.Option(
-            help="Cluster and jobs: a scenario of DL²'s baselines, by name or file.", metavar="SCENARIO"
-        ),
+        typer.Option(help="Cluster and jobs: a scenario of DL²'s baselines, by name or file.", metavar="SCENARIO"),
     ] = "dl2-baselines",
     journal: Annotated[
         Path | None,
@@ -52,9 +50,9 @@ def command(  # noqa: PLR0917 - they are options
         str,
         typer.Option(metavar="COUNTxCORES[xGIB[xGPUS]]|FILE", help="With --journal: the nodes, such as 1x4."),
     ] = "1x4",
-    out: Annotated[
-        Path, typer.Option(help="The file to write; the learning curve gets the same name.")
-    ] = Path("dl2.npz"),
+    out: Annotated[Path, typer.Option(help="The file to write; the learning curve gets the same name.")] = Path(
+        "dl2.npz"
+    ),
     seed: Annotated[int, typer.Option(min=1, max=999)] = 1,
     batches: Annotated[int, typer.Option(min=1, max=100_000, help="Batches of 200 slots.")] = 45,
     recipe: Annotated[
@@ -73,9 +71,7 @@ def command(  # noqa: PLR0917 - they are options
             help="Coach's recipe: an action's reward is the progress of all jobs in the slot, or of its own job only."
         ),
     ] = Reward.ALL,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint of the same command.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint of the same command.")] = False,
 ) -> None:
     """Train the network of a policy that learns.
 
@@ -110,9 +106,7 @@ def command(  # noqa: PLR0917 - they are options
         raise UserError(f"--out is {str(out)!r}, wanted a name that ends with .npz")
     published = recipe is RecipeName.PUBLISHED
     if published and (resume or reward is not Reward.ALL):
-        raise UserError(
-            "--recipe published keeps no checkpoints and has one reward: leave --resume and --reward out"
-        )
+        raise UserError("--recipe published keeps no checkpoints and has one reward: leave --resume and --reward out")
     if published and teacher is Teacher.NONE:
         teacher = Teacher.DRF
     start = {} if teacher is Teacher.NONE else {"teacher": teacher.value, **START}

@@ -36,9 +36,7 @@ class Forward:
         w = self.weights
         states, jobs, columns = self.features.shape
         out = outputs.reshape(states * jobs, -1)
-        back = (out @ w["w2"].T).reshape(states, jobs, -1) + (void[:, None] * w["w3"][:, 0] / TYPICAL)[
-            :, None
-        ]
+        back = (out @ w["w2"].T).reshape(states, jobs, -1) + (void[:, None] * w["w3"][:, 0] / TYPICAL)[:, None]
         back = back.reshape(states * jobs, -1) * (self.second > 0)
         of_sum = back.reshape(states, jobs, -1).sum(axis=1)
         first = (back @ w["w1"].T).reshape(states, jobs, -1) + (of_sum @ w["wg"].T / TYPICAL)[:, None]
@@ -70,7 +68,5 @@ class Adam:
         for name, found in gradient.items():
             g = found * scale
             m = self.mean[name] = np.float32(0.9) * self.mean.get(name, np.float32(0)) + np.float32(0.1) * g
-            s = self.square[name] = (
-                np.float32(0.999) * self.square.get(name, np.float32(0)) + np.float32(0.001) * g * g
-            )
+            s = self.square[name] = np.float32(0.999) * self.square.get(name, np.float32(0)) + np.float32(0.001) * g * g
             self.weights[name] -= np.float32(size) * m / (np.sqrt(s) + np.float32(1e-8))

@@ -205,9 +205,7 @@ class Learner:
 
     def validate(self) -> None:
         """Keep the weights if they are the best so far on the traces of validation."""
-        found = float(
-            self.test(range(VALIDATION, VALIDATION + self.recipe.validation_traces), self.actor).mean()
-        )
+        found = float(self.test(range(VALIDATION, VALIDATION + self.recipe.validation_traces), self.actor).mean())
         self.curve.append((self.batches, self.slots, self._actor_steps.steps, found))
         if found < self.best:
             self.best = found
@@ -351,9 +349,7 @@ class Learner:
         each: NDArray[np.float64] = scales * outputs[:, :, 0]
         return each.sum(axis=1), each
 
-    def _record(
-        self, batch: Batch, values: list[float], chosen: list[tuple[int, Any]], done: Any, scale: Any
-    ) -> None:
+    def _record(self, batch: Batch, values: list[float], chosen: list[tuple[int, Any]], done: Any, scale: Any) -> None:
         reward = float(done.sum())
         self.mean_reward += 0.01 * (reward - self.mean_reward)
         if self.recipe.critic == "none":

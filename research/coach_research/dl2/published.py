@@ -129,9 +129,7 @@ def learn(
         actions = (logs + noise).argmax(axis=1)
         _explore(world, possible, actions, rng)
         for copy in range(COPIES):
-            pending[copy].append(
-                (world.features[copy].ravel().copy(), possible[copy].copy(), int(actions[copy]))
-            )
+            pending[copy].append((world.features[copy].ravel().copy(), possible[copy].copy(), int(actions[copy])))
         going = world.act(actions)
         for copy in np.flatnonzero(~going).tolist():
             replay.add(pending[copy], float(world.end(copy).sum()))
@@ -151,9 +149,7 @@ def _imitate(case: Case, actor: Weights, rng: np.random.Generator, teacher: str,
         rows = rng.integers(len(action), size=BATCH)
         found = FlatForward(actor, flatted[rows])
         allowed = possible[rows]
-        slope = np.exp(
-            log_softmax(masked(found.outputs[:, :-1].reshape(allowed.shape), found.outputs[:, -1], allowed))
-        )
+        slope = np.exp(log_softmax(masked(found.outputs[:, :-1].reshape(allowed.shape), found.outputs[:, -1], allowed)))
         slope[np.arange(BATCH), action[rows]] -= 1
         steps.step(found.backward(slope / BATCH))
 
@@ -190,9 +186,7 @@ class Replay:
         return np.stack(features), np.stack(possible), np.array(actions), rewards
 
 
-def _learn(
-    actor: Weights, critic: Weights, steps: Adam, values: Adam, batch: tuple[Array, Bools, Ints, Array]
-) -> None:
+def _learn(actor: Weights, critic: Weights, steps: Adam, values: Adam, batch: tuple[Array, Bools, Ints, Array]) -> None:
     features, possible, actions, rewards = batch
     worth = FlatForward(critic, features)
     error = worth.outputs[:, 0] - rewards

@@ -158,9 +158,7 @@ class Slots:
     def begin(self, copy: int) -> None:
         """Start a slot: minimums in the order of arrival, as far as they fit."""
         case = self.case
-        while not len(
-            active := np.flatnonzero((self.arrival[copy] <= self.now[copy]) & (self.left[copy] > 0))
-        ):
+        while not len(active := np.flatnonzero((self.arrival[copy] <= self.now[copy]) & (self.left[copy] > 0))):
             self.now[copy] += 1
         need = case.uses[self.all_kinds[copy, active], 2].cumsum(axis=0)
         fit = int((need <= case.capacity).all(axis=1).sum())
@@ -177,9 +175,7 @@ class Slots:
         """The features of all jobs of the window."""
         case = self.case
         slots = self.left[copy, self.number[copy]] / case.progress[self.kind[copy], 1, 1]
-        self.features[copy] = job_features(
-            len(case.kinds), self.kind[copy], slots, self.counts[copy], case.most
-        )
+        self.features[copy] = job_features(len(case.kinds), self.kind[copy], slots, self.counts[copy], case.most)
 
     def _describe_one(self, copies: Ints, jobs: Ints) -> None:
         """What an action on one job of each copy changes of its features."""

@@ -81,9 +81,7 @@ def train(
         with np.load(checkpoint, allow_pickle=False) as file:
             state = {name: file[name] for name in file.files}
         if str(state.pop("settings")) != settings:
-            raise UserError(
-                f"{checkpoint} is of a training with other settings; without --resume it begins anew"
-            )
+            raise UserError(f"{checkpoint} is of a training with other settings; without --resume it begins anew")
         learner.restore(state)
     elif recipe.teacher:
         learner.imitate()

@@ -40,9 +40,7 @@ class Cluster:
     def nodes(self) -> tuple[Node, ...]:
         """The nodes as the reducer and the platforms describe them."""
         names = self.names or tuple(f"node-{i}" for i in range(len(self.capacity)))
-        return tuple(
-            Node(name, Resources(*row)) for name, row in zip(names, self.capacity.tolist(), strict=True)
-        )
+        return tuple(Node(name, Resources(*row)) for name, row in zip(names, self.capacity.tolist(), strict=True))
 
     def share(self, jobs: int) -> float:
         """The share of its speed alone that each of `jobs` jobs on one shared node keeps."""

@@ -174,9 +174,7 @@ class Engine:
             self._coming = work
             due = self.now if self._closed is not None else work.arrival
             if due < self.now:
-                raise ValueError(
-                    f"job {work.name!r} arrives at {due} s, after one that arrived at {self.now} s"
-                )
+                raise ValueError(f"job {work.name!r} arrives at {due} s, after one that arrived at {self.now} s")
             self._push(due, ARRIVAL, 0, 0)
 
     def _below_load(self) -> bool:

@@ -34,9 +34,7 @@ class Feasibility:
         requests = ((Role.SCHEDULER, work.scheduler, int(work.scheduler.any())),
                     (Role.SERVER, work.server, work.minimum.servers),
                     (Role.WORKER, work.worker, work.minimum.workers))  # fmt: skip
-        return self._answer(
-            tuple((role, Resources(*each.tolist()), count) for role, each, count in requests if count)
-        )
+        return self._answer(tuple((role, Resources(*each.tolist()), count) for role, each, count in requests if count))
 
     def _ask(self, pods: Pods) -> str | None:
         return never_fits({(role, each): count for role, each, count in pods}, self._cluster.nodes())

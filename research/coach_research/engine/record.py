@@ -13,9 +13,7 @@ from coach_research.engine.job import SimJob
 class EngineRecord(Record):
     """Filled by the engine while it runs."""
 
-    def __init__(
-        self, cluster: Cluster, bucket: float = 1.0, prices: tuple[float, float, float] | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, bucket: float = 1.0, prices: tuple[float, float, float] | None = None) -> None:
         """`prices`: of a second of each resource. See `Record`."""
         super().__init__(cluster.capacity, bucket)
         self.prices = prices

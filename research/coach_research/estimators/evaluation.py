@@ -92,9 +92,7 @@ def chosen_points(
     return measured
 
 
-def random_points(
-    speeds: Speeds, random: np.random.Generator, probes: int = PROBES
-) -> dict[Configuration, float]:
+def random_points(speeds: Speeds, random: np.random.Generator, probes: int = PROBES) -> dict[Configuration, float]:
     """`probes` configurations drawn at random."""
     everywhere = list(speeds)
     drawn = random.choice(len(everywhere), size=min(probes, len(everywhere) - 1), replace=False)
@@ -115,9 +113,7 @@ def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
     count = min(max(1, round(share * len(task.x))), len(task.x) - 1)
     points = [CurvePoint(x, v) for x, v in zip(task.x[:count], task.values[:count], strict=True)]
     if method == "coach":
-        answer = fit_convergence(points, task.metric).epochs_to(
-            task.target, task.consecutive_hits, points[-1].x
-        )
+        answer = fit_convergence(points, task.metric).epochs_to(task.target, task.consecutive_hits, points[-1].x)
         if answer is None:
             return CurveVerdict(1.0, True, False)
         return CurveVerdict(abs(answer.expected / task.last - 1.0), False, answer.holds(task.last))
@@ -131,9 +127,7 @@ def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
     return CurveVerdict(abs(last / task.last - 1.0), False, None)
 
 
-def first_stop(
-    values: Sequence[float], target: float, consecutive_hits: int, metric: Metric = "loss"
-) -> int | None:
+def first_stop(values: Sequence[float], target: float, consecutive_hits: int, metric: Metric = "loss") -> int | None:
     """The number of epochs until `target` has held `consecutive_hits` times; None if it never does."""
     streak = 0
     for epoch, value in enumerate(values, start=1):
@@ -143,9 +137,7 @@ def first_stop(
     return None
 
 
-def tasks_within(
-    values: Sequence[float], metric: Metric, ends: Sequence[int] = (8, 12, 20, 35, 60)
-) -> list[CurveTask]:
+def tasks_within(values: Sequence[float], metric: Metric, ends: Sequence[int] = (8, 12, 20, 35, 60)) -> list[CurveTask]:
     """Runs cut from a long curve: each target is the curve's level around one of `ends`, held for three epochs.
 
     Targets already met in the first quarter of the run are left out, and so are runs of fewer than six epochs. An

@@ -84,9 +84,7 @@ def read_measurements(path: Path | str) -> Measurements:
                 curve_lines += lines
         elif file.suffix in (".txt", ".json") or file == source:
             runs += _runs(file, left_out)
-    found = Measurements(
-        _speeds(speed_lines, left_out), _curves(curve_lines, left_out), tuple(runs), tuple(left_out)
-    )
+    found = Measurements(_speeds(speed_lines, left_out), _curves(curve_lines, left_out), tuple(runs), tuple(left_out))
     if not found.speeds and not found.tasks:
         raise UserError(
             f"nothing to judge estimators by in {source}: wanted a CSV with the columns model, servers, workers, "
@@ -147,9 +145,7 @@ def _curves(lines: Sequence[CsvRow], left_out: list[str]) -> dict[str, list[Curv
         if found:
             tasks.setdefault(name, []).extend(found)
         else:
-            left_out.append(
-                f"{line.place}: no run to predict in {len(values)} values of {name}, taken as {metric}"
-            )
+            left_out.append(f"{line.place}: no run to predict in {len(values)} values of {name}, taken as {metric}")
     return tasks
 
 
@@ -171,9 +167,7 @@ def _runs(file: Path, left_out: list[str]) -> Iterator[Run]:
             parts = {len(of) for of in arrays.values()}
             if len(parts) != 1 or not parts <= {1, 2}:
                 raise ValueError("wanted mini-epochs and real ones, with one | between")
-            *before, real = (
-                _epochs({name: of[i] for name, of in arrays.items()}) for i in range(parts.pop())
-            )
+            *before, real = (_epochs({name: of[i] for name, of in arrays.items()}) for i in range(parts.pop()))
             if len(real) < MIN_EPOCHS:
                 raise ValueError(f"{len(real)} full epochs, wanted at least {MIN_EPOCHS}")
         except ValueError as error:

@@ -69,9 +69,7 @@ def _speed_rows(models: Mapping[str, Speeds], each: Callable[[], None]) -> Itera
         ways = {
             "4 mini-epochs": [mini_epochs] if mini_epochs else [],
             f"{estimator_evaluation.PROBES} random": draws,
-            f"{estimator_evaluation.PROBES} chosen": [
-                estimator_evaluation.chosen_points(speeds, speeds.__getitem__)
-            ],
+            f"{estimator_evaluation.PROBES} chosen": [estimator_evaluation.chosen_points(speeds, speeds.__getitem__)],
         }
         for way, drawn in ways.items():
             for method in estimator_evaluation.METHODS:
@@ -117,24 +115,18 @@ def _curve_rows(tasks: Mapping[str, Sequence[CurveTask]], each: Callable[[], Non
         }
         each()
         for share in estimator_evaluation.MOMENTS:
-            errors = [
-                float(np.median([v.error for v in verdicts[m, share]])) for m in estimator_evaluation.METHODS
-            ]
+            errors = [float(np.median([v.error for v in verdicts[m, share]])) for m in estimator_evaluation.METHODS]
             target = next((t for name, t in HALF_WAY.items() if share == 0.5 and name in group), "")
             yield _row("last epoch", group, f"error at {share:.0%}", errors, target)
         every = [
             [v for share in estimator_evaluation.MOMENTS for v in verdicts[m, share]]
             for m in estimator_evaluation.METHODS
         ]
-        yield _row(
-            "last epoch", group, "no solution", [_mean([float(v.no_solution) for v in of]) for of in every]
-        )
+        yield _row("last epoch", group, "no solution", [_mean([float(v.no_solution) for v in of]) for of in every])
         inside = _mean([None if v.inside is None else float(v.inside) for v in every[-1]])
         yield _row("last epoch", group, "inside", [None, None, inside], "70-90 %")
 
 
-def _row(
-    section: str, subject: str, measure: str, values: Sequence[float | None], target: str = ""
-) -> EstimatorRow:
+def _row(section: str, subject: str, measure: str, values: Sequence[float | None], target: str = "") -> EstimatorRow:
     thesis, optimus, coach = values
     return EstimatorRow(section, subject, measure, thesis, optimus, coach, target)

@@ -111,10 +111,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         )
         grid = [(workers, servers) for workers in range(1, most + 1) for servers in range(1, most + 1)]
         policies = {at: {"name": "static", "workers": at[0], "servers": at[1]} for at in grid}
-        dear = {
-            at: run_job(_file(most, maxEpochs=3, policy=each), dynamics, seed)
-            for at, each in policies.items()
-        }
+        dear = {at: run_job(_file(most, maxEpochs=3, policy=each), dynamics, seed) for at, each in policies.items()}
         cheapest = min(ended.spent / ended.epochs for ended in dear.values())
         for factor in budgets:
             budget = factor * cheapest
@@ -126,8 +123,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
             expected_loss = foretold(run_job(_file(most, **share), dynamics, seed + 1000), budget)
             loss = reached(dynamic, curve)
             measures |= {
-                f"{model}, {factor}: against the median static choice, %": 100
-                * (loss / float(np.median(static)) - 1),
+                f"{model}, {factor}: against the median static choice, %": 100 * (loss / float(np.median(static)) - 1),
                 f"{model}, {factor}: against the best static choice, %": 100 * (loss / static[0] - 1),
                 f"{model}, {factor}: budget spent, %": 100 * dynamic.spent / budget,
                 f"{model}, {factor}: overshoot, USD": dynamic.overshoot,

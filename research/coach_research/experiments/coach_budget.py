@@ -83,11 +83,7 @@ class Case:
 @cache
 def _measured() -> tuple[tuple[MeasuredCurve, float], ...]:
     """Curves with their targets, in an order drawn once."""
-    found = [
-        (curve, task.target)
-        for curve in shipped_curves()
-        for task in tasks_within(curve.values, curve.metric)
-    ]
+    found = [(curve, task.target) for curve in shipped_curves() for task in tasks_within(curve.values, curve.metric)]
     return tuple(found[place] for place in np.random.default_rng(34).permutation(len(found)))
 
 
@@ -120,11 +116,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
             within = [one for one in static if one.state is State.SUCCEEDED]
             for factor in parameters["budgets"]:
                 name = f"{model}, {kind}, {factor}: "
-                found = (
-                    _compared(case, most, seed, within, factor)
-                    if within
-                    else dict.fromkeys(MEASURES, math.nan)
-                )
+                found = _compared(case, most, seed, within, factor) if within else dict.fromkeys(MEASURES, math.nan)
                 measures |= {name + measure: value for measure, value in found.items()}
     return measures
 
@@ -136,9 +128,7 @@ def _compared(case: Case, most: int, seed: int, static: Sequence[Ended], factor:
     dynamic = case.run(most, seed, float(cheapest.epochs) if case.known else None, budget=budget)
     best = min(one.ended for one in static if one.spent <= budget)
     later = 100 * (dynamic.ended / best - 1) if dynamic.state is State.SUCCEEDED else math.nan
-    return dict(
-        zip(MEASURES, (later, 100 * dynamic.spent / budget, dynamic.overshoot, cheapest.epochs), strict=True)
-    )
+    return dict(zip(MEASURES, (later, 100 * dynamic.spent / budget, dynamic.overshoot, cheapest.epochs), strict=True))
 
 
 def _values(results: Mapping[str, FloatArray], kind: str, factor: float) -> list[FloatArray]:

@@ -131,9 +131,7 @@ def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> s
     return interval_table(results, _in_order(results, parameters), COLUMNS)
 
 
-def interval_table(
-    results: Mapping[str, FloatArray], policies: Sequence[str], columns: Mapping[str, str]
-) -> str:
+def interval_table(results: Mapping[str, FloatArray], policies: Sequence[str], columns: Mapping[str, str]) -> str:
     """A row a policy, as Markdown, with 95 % intervals over the seeds; `columns`: headings by measure."""
     from scipy.stats import t
 

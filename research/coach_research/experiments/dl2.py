@@ -47,9 +47,7 @@ class EachAlone(Policy):
         def hand_out(filling: Filling) -> None:
             for share in filling.open():
                 most = share.job.maximum
-                choices = (
-                    Allocation(w, s) for w in range(1, most.workers + 1) for s in range(1, most.servers + 1)
-                )
+                choices = (Allocation(w, s) for w in range(1, most.workers + 1) for s in range(1, most.servers + 1))
                 filling.give(share, max(choices, key=share.job.speed))
 
         filling.fill(hand_out)

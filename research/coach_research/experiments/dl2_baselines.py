@@ -50,8 +50,7 @@ class Profiled:
                 w, s = self.rng.integers(1, self.max_count + 1, 2).tolist()
                 spread.add((w, s))
             measured = tuple(
-                SpeedPoint(w, s, true(w, s) * max(0.1, self.rng.normal(1.0, self.error)))
-                for w, s in sorted(spread)
+                SpeedPoint(w, s, true(w, s) * max(0.1, self.rng.normal(1.0, self.error))) for w, s in sorted(spread)
             )
             self._fitted[job.kind] = SpeedModel("parameter-server", measured)
         return self._fitted[job.kind].parametric(workers, servers)
@@ -68,9 +67,7 @@ def each_slot(name: str) -> Policy:
     return made
 
 
-def measured(
-    parameters: Mapping[str, Any], seed: int, chosen: Policy, fitted: bool = False
-) -> dict[str, float]:
+def measured(parameters: Mapping[str, Any], seed: int, chosen: Policy, fitted: bool = False) -> dict[str, float]:
     """The jobs of `seed` under a policy: mean completion time and makespan in slots, GPUs held in %."""
     knowledge: Knowledge = PerfectKnowledge()
     if fitted:

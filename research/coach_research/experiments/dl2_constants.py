@@ -35,9 +35,7 @@ def table(results: Mapping[str, FloatArray], _: Mapping[str, Any]) -> str:
 def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:
     """All of them, up to twice the best."""
     most = int(parameters["most"])
-    means = np.array(
-        [[results[f"{w}x{s}"].mean() for s in range(1, most + 1)] for w in range(1, most + 1)], float
-    )
+    means = np.array([[results[f"{w}x{s}"].mean() for s in range(1, most + 1)] for w in range(1, most + 1)], float)
     figure = Figure(figsize=(5.6, 4.4), layout="constrained")
     axes = figure.subplots()
     edges = np.arange(most + 1) + 0.5

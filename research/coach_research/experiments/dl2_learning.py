@@ -78,9 +78,7 @@ def _heuristics(parameters: str, tests: range) -> dict[str, float]:
 
 def _published(case: Case, parameters: Mapping[str, Any], seed: int, tests: range) -> float:
     """The best of the checkpoints, by validation, on the tests."""
-    made = learn(
-        case, seed, int(parameters["slots"]), int(parameters["every"]), int(parameters["validation"])
-    )
+    made = learn(case, seed, int(parameters["slots"]), int(parameters["every"]), int(parameters["validation"]))
     _, weights = min(made, key=lambda one: one[0])
     return float(play(case, weights, tests, PublishedSlots, FlatInference).mean())
 
@@ -88,9 +86,7 @@ def _published(case: Case, parameters: Mapping[str, Any], seed: int, tests: rang
 def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> str:
     """The variants, as Markdown; each number with its 95 % interval over the trainings."""
     labels = list(parameters["variants"])
-    columns = {
-        key: words for key, words in COLUMNS.items() if all(f"{label}: {key}" in results for label in labels)
-    }
+    columns = {key: words for key, words in COLUMNS.items() if all(f"{label}: {key}" in results for label in labels)}
     return interval_table(results, labels, columns)
 
 

@@ -26,9 +26,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     """As many traces as the log has, under each rule: means over the traces, and what they are of DRF's."""
     case, traces = Case.of(parameters), int(parameters["traces"])
     found = {
-        label: np.mean(
-            [run(case, int(parameters["nodes"]), seed * traces + at, rule) for at in range(traces)], axis=0
-        )
+        label: np.mean([run(case, int(parameters["nodes"]), seed * traces + at, rule) for at in range(traces)], axis=0)
         for label, rule in RULES.items()
     }
     measures: dict[str, float] = {}

@@ -67,9 +67,7 @@ class Jobs:
         def of_kind(te: FloatArray, be: FloatArray) -> FloatArray:
             return np.where(trial, te, be)
 
-        execution = of_kind(
-            *(_minutes(rng, count, parameters[kind]) for kind in ("te_execution", "be_execution"))
-        )
+        execution = of_kind(*(_minutes(rng, count, parameters[kind]) for kind in ("te_execution", "be_execution")))
         grace = _minutes(rng, count, parameters["grace"])
         demand = [
             of_kind(*(_amounts(rng, count, parameters[kind], kept) for kind in ("te_demand", "be_demand")))
@@ -95,9 +93,7 @@ def _minutes(rng: np.random.Generator, count: int, of: tuple[float, float, float
     return MINUTE * _truncated(rng, count, (mean, deviation), (1.0 / 60.0, most))
 
 
-def _amounts(
-    rng: np.random.Generator, count: int, of: Sequence[tuple[float, float]], kept: int
-) -> FloatArray:
+def _amounts(rng: np.random.Generator, count: int, of: Sequence[tuple[float, float]], kept: int) -> FloatArray:
     """Amounts of the resource at index `kept`. Cores and devices are whole; a job needs a core, and maybe no device."""
     least = (1.0, 0.001, 0.0)[kept]
     return _truncated(rng, count, of[kept], (least, NODE[kept]), whole=kept != MEMORY)
@@ -191,10 +187,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     found: dict[str, dict[str, float]] = {}
     for label, spec in parameters["policies"].items():
         name, _, times = label.partition("*")
-        runs = [
-            _changes(run(jobs, parameters, spec, seed * 100 + n, arrivals), fifo)
-            for n in range(int(times or 1))
-        ]
+        runs = [_changes(run(jobs, parameters, spec, seed * 100 + n, arrivals), fifo) for n in range(int(times or 1))]
         found[name] = {key: float(np.mean([one[key] for one in runs])) for key in runs[0]}
         measures |= {f"{name}: {key}": value for key, value in found[name].items()}
     for other, theirs in found.items():

@@ -71,9 +71,7 @@ def compare(parameters: Mapping[str, Any], model: str, batch: int, seed: int) ->
     # A new generator with the same seed: all models and batches have the same ten jobs.
     works = workload(parameters, model, batch, np.random.default_rng([seed, 0]))
     operator = Waiting(
-        TFOperator(
-            np.random.default_rng([seed, 1]), parameters["deadlock_timeout"], parameters["random_retry"]
-        )
+        TFOperator(np.random.default_rng([seed, 1]), parameters["deadlock_timeout"], parameters["random_retry"])
     )
     theirs = operate(works, operator, parameters)
     ours = operate(works, KOD2(parameters["starve_limit"]), parameters)
@@ -88,8 +86,7 @@ def compare(parameters: Mapping[str, Any], model: str, batch: int, seed: int) ->
     after_busy = float(ours.column("cpu_seconds").sum()) / (window * cores)
     return {
         REDUCED: 100.0 * float(1.0 - after.mean() / before.mean()),
-        "completed by both: mean JCT reduced, %": 100.0
-        * float(1.0 - after[both].mean() / before[both].mean())
+        "completed by both: mean JCT reduced, %": 100.0 * float(1.0 - after[both].mean() / before[both].mean())
         if both.any()
         else math.nan,
         "killed under tf-operator, %": 100.0 * float(theirs.killed.mean()),
@@ -202,9 +199,7 @@ class Waiting(SchedulingPolicy):
 
 def burnt(works: list[Work], record: Operated, until: float) -> float:
     """Core-seconds that jobs of fixed size used until `until` while they trained."""
-    cores = np.array(
-        [work.maximum.workers * work.worker[0] + work.maximum.servers * work.server[0] for work in works]
-    )
+    cores = np.array([work.maximum.workers * work.worker[0] + work.maximum.servers * work.server[0] for work in works])
     started = record.column("started")
     trained = np.clip(until, None, record.left) - started
     return float((cores * np.nan_to_num(np.maximum(trained, 0.0))).sum())

@@ -56,9 +56,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         first, *others = runs
         for other in others:
             against = _against(runs[other], runs[first])
-            measures[f"{policy}: {other} against {first}, completion of jobs that end under both, %"] = (
-                against
-            )
+            measures[f"{policy}: {other} against {first}, completion of jobs that end under both, %"] = against
     return measures
 
 
@@ -83,9 +81,7 @@ def _against(run: Result, base: Result) -> float:
 def figures(results: Mapping[str, FloatArray], _parameters: Mapping[str, Any]) -> dict[str, Figure]:
     """The share of jobs that end and their completion time, by policy and placement: mean and range over the seeds."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for axes, end in zip(
-        figure.subplots(1, 2), (": jobs that end, %", ": mean completion of these, min"), strict=True
-    ):
+    for axes, end in zip(figure.subplots(1, 2), (": jobs that end, %", ": mean completion of these, min"), strict=True):
         values = {name.removesuffix(end): found for name, found in results.items() if name.endswith(end)}
         for place, found in enumerate(values.values()):
             known = found[~np.isnan(found)]

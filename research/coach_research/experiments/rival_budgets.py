@@ -91,9 +91,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     return found
 
 
-def job_outcomes(
-    case: Case, most: int, seed: int, factor: float, draw: np.random.Generator
-) -> dict[str, Outcome]:
+def job_outcomes(case: Case, most: int, seed: int, factor: float, draw: np.random.Generator) -> dict[str, Outcome]:
     """Every row's outcome of a job with `factor` times the cheapest fixed choice's money, in budgets (1: all of it)."""
     counts = range(1, most + 1)
     grid = [{"name": "static", "workers": w, "servers": s} for w in counts for s in counts]

@@ -64,9 +64,7 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> list[Wo
                 kind=kind,
                 loss=_Falling(-5.0 * math.log(1.0 - early) / solo, parameters["loss_floor"]),
                 loss_noise=parameters["loss_noise"],
-                migration_seconds=float(
-                    np.clip(rng.normal(parameters["pause"], parameters["pause_sd"]), 0.5, 5.0)
-                ),
+                migration_seconds=float(np.clip(rng.normal(parameters["pause"], parameters["pause_sd"]), 0.5, 5.0)),
             )
         )
     return works
@@ -87,9 +85,7 @@ def completions(
     works: list[Work], policy: Policy, parameters: Mapping[str, Any], seed: int
 ) -> tuple[FloatArray, FloatArray]:
     """When each job ended, and how often it moved."""
-    cluster = Cluster.uniform(
-        parameters["workers"], cpu=CORES, memory=64.0, contention=parameters["contention"]
-    )
+    cluster = Cluster.uniform(parameters["workers"], cpu=CORES, memory=64.0, contention=parameters["contention"])
     record = Engine(cluster, works, policy, seed=seed).run()
     return record.column("finished"), record.column("migrations")
 

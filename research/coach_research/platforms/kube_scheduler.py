@@ -146,15 +146,11 @@ class PodByPodPlacement:
         """The pods to try now, the first one first."""
         pods = list(self._queue.values())
         if self._kind.backoff:
-            pods = [
-                p for p in pods if p.id not in self._unschedulable and self._eligible(p.id) <= now + TOLERANCE
-            ]
+            pods = [p for p in pods if p.id not in self._unschedulable and self._eligible(p.id) <= now + TOLERANCE]
         if not isinstance(self._kind, Thesis):
             return pods
         if self._kind.by_number:
-            return sorted(
-                pods, key=lambda pod: (self._created[pod.id.job], pod.id.job, pod.id.index, pod.id.role)
-            )
+            return sorted(pods, key=lambda pod: (self._created[pod.id.job], pod.id.job, pod.id.index, pod.id.role))
         return sorted(pods, key=lambda pod: queue_key(self._request(pod)))
 
     def _request(self, pod: Pod) -> PodRequest:

@@ -161,9 +161,7 @@ class Network:
             self._holders[name] = await _hold()
         switch = self._holders[""].pid
         width = self._block.prefixlen
-        await _run(
-            "ip", "link", "add", self._link, "type", "veth", "peer", "name", "handler", "netns", str(switch)
-        )
+        await _run("ip", "link", "add", self._link, "type", "veth", "peer", "name", "handler", "netns", str(switch))
         await _run("ip", "address", "add", f"{self._block[1]}/{width}", "dev", self._link)
         await _run("ip", "link", "set", self._link, "up")
         ports = [f"node{index}" for index in range(len(self._nodes))]
@@ -184,16 +182,12 @@ class Network:
             lines = ["link set lo up", f"address add {part[1]}/{width} dev eth0", "link set eth0 up"]
             lines.append(f"route add local {part} dev eth0")
             await _run(*self.inside(name), "ip", "-batch", "-", lines=lines)
-            await _run(
-                *self.inside(name), "tc", "qdisc", "add", "dev", "eth0", "root", *bandwidth.bucket.split()
-            )
+            await _run(*self.inside(name), "tc", "qdisc", "add", "dev", "eth0", "root", *bandwidth.bucket.split())
 
 
 async def _free_block() -> tuple[int, socket.socket]:
     """A block that no route of this machine goes to, and the name that keeps other handlers off it."""
-    routes: list[dict[str, Any]] = json.loads(
-        await _run("ip", "-json", "-4", "route", "show", "table", "all") or "[]"
-    )
+    routes: list[dict[str, Any]] = json.loads(await _run("ip", "-json", "-4", "route", "show", "table", "all") or "[]")
     for index in _unrouted([route.get("dst", "") for route in routes]):
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -35,6 +35,4 @@ class FitGpp(TrialFirst):
         return running.together(job.worker, room, job.priority, score, trim=True)
 
     def _choice(self, candidates: Sequence[Running], fits: Fits, priority: int) -> list[Running]:
-        return choose(
-            candidates, fits, rule=Rule.FITGPP, most=self.most, priority=priority, s=self.grace_weight
-        )
+        return choose(candidates, fits, rule=Rule.FITGPP, most=self.most, priority=priority, s=self.grace_weight)

@@ -83,9 +83,7 @@ def scale_in(
     return None  # line 32
 
 
-def scale_out(
-    running: Sequence[JobState], weights: Mapping[JobId, float], free: FloatArray
-) -> dict[JobId, Plan]:
+def scale_out(running: Sequence[JobState], weights: Mapping[JobId, float], free: FloatArray) -> dict[JobId, Plan]:
     """Algorithm 3: plans of running jobs with more workers, as many as fit."""
     free = free.copy()
     plans: dict[JobId, Plan] = {}
@@ -94,9 +92,7 @@ def scale_out(
         left = job.maximum.workers - job.workers  # l_iw
         parts = {node: (workers, servers) for node, workers, servers in job.plan}
         for node in range(len(free)):  # line 7
-            while (
-                left and (free[node][requested] > job.worker[requested] + TOLERANCE).all()
-            ):  # lines 8-12, choice 7
+            while left and (free[node][requested] > job.worker[requested] + TOLERANCE).all():  # lines 8-12, choice 7
                 free[node] -= job.worker  # line 13
                 workers, servers = parts.get(node, (0, 0))
                 parts[node] = workers + 1, servers  # line 15

@@ -98,9 +98,7 @@ REMEMBERED = ("category", "migrated", "rebalanced", "marked", "scale", "loss", "
 Workers = Mapping[NodeId, Sequence[Container]]
 
 
-def monitor(
-    container: Container, loss: float, alpha: float, neighbours: Sequence[Container], crowd: int = 1
-) -> bool:
+def monitor(container: Container, loss: float, alpha: float, neighbours: Sequence[Container], crowd: int = 1) -> bool:
     """Algorithm 1 for one container that is not migrated: update its category; whether to request reallocation.
 
     `loss` is E(t_m), normalised; `neighbours` are all containers on its worker, itself included (those of all workers:
@@ -228,9 +226,7 @@ class SpeCon(SchedulingPolicy):
 
     def __post_init__(self) -> None:
         if not (self.alpha > 0 and self.interval > 0):
-            raise ValueError(
-                f"SpeCon needs alpha and interval above zero, got {self.alpha} and {self.interval}"
-            )
+            raise ValueError(f"SpeCon needs alpha and interval above zero, got {self.alpha} and {self.interval}")
 
     def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""

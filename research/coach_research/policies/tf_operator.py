@@ -94,9 +94,7 @@ class TFOperator(SchedulingPolicy):
         workers, servers = view.jobs[job].maximum
         self.jobs[job] = Pods([True] * servers + [False] * workers)
 
-    def _place(
-        self, jobs: Iterable[JobId], view: EngineView, in_order: bool = False
-    ) -> Iterator[SchedulingAction]:
+    def _place(self, jobs: Iterable[JobId], view: EngineView, in_order: bool = False) -> Iterator[SchedulingAction]:
         """Try each pending pod of `jobs` once; start the jobs that are complete, hold room for the others."""
         pods = [(job, server) for job in jobs for server in self.jobs[job].pending]
         if not in_order and self.random_retry:

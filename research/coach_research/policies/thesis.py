@@ -47,9 +47,7 @@ class ThesisPolicy(Policy):
         """See `Policy`."""
         probing = any(not job.begun and _probing(job, cluster) for job in jobs)
         held_back = [
-            job
-            for job in jobs
-            if probing and not (job.begun or job.busy or job.fixed or _probing(job, cluster))
+            job for job in jobs if probing and not (job.begun or job.busy or job.fixed or _probing(job, cluster))
         ]
         # A job that waits at the barrier is not among the jobs that share the cluster.
         others = [job for job in jobs if job not in held_back]
@@ -88,9 +86,7 @@ class _OnQuadratic:
         self.memory: dict[Any, Any] = {}
         points = within(job.minimum, MINI_EPOCHS, job.maximum) or [job.minimum]
         speeds = [job.speed(at) for at in points]
-        self._surface = fit_thesis_quadratic(
-            [SpeedPoint(*at, speed) for at, speed in zip(points, speeds, strict=True)]
-        )
+        self._surface = fit_thesis_quadratic([SpeedPoint(*at, speed) for at, speed in zip(points, speeds, strict=True)])
         self._lowest = LOWEST * min(speeds)
 
     def __getattr__(self, name: str) -> Any:

@@ -207,9 +207,7 @@ class NodePlacement:
             room = view.free
             if job.phase is Phase.RUNNING:
                 # What it releases and what it takes are one change.
-                kept = shrink(
-                    job.plan, Allocation(min(goal.workers, job.workers), min(goal.servers, job.servers))
-                )
+                kept = shrink(job.plan, Allocation(min(goal.workers, job.workers), min(goal.servers, job.servers)))
                 room = view.free.copy()
                 give(room, job, job.plan)
                 take(room, job, kept)
@@ -291,6 +289,4 @@ def by_events(policy: Policy | EventPolicy) -> EventPolicy:
     """What answers events for `policy`."""
     if isinstance(policy, FifoPolicy):
         return FifoByEvents(policy.cadence)
-    return (
-        Placed(policy) if isinstance(policy, Policy) and not isinstance(policy, SchedulingPolicy) else policy
-    )
+    return Placed(policy) if isinstance(policy, Policy) and not isinstance(policy, SchedulingPolicy) else policy

@@ -290,11 +290,7 @@ class PlannedAllocation:
         """Plans for a running job, best first: its plan, what it has, its plan with fewer and fewer workers."""
         yield job.plan
         held = self._standing(job)
-        if (
-            held
-            and job.minimum.workers <= totals(held).workers
-            and job.minimum.servers <= totals(held).servers
-        ):
+        if held and job.minimum.workers <= totals(held).workers and job.minimum.servers <= totals(held).servers:
             yield held
         plan = list(job.plan)
         while sum(part[1] for part in plan) > job.minimum.workers:

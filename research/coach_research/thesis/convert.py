@@ -168,9 +168,7 @@ class _Conversion:
         if document is not None and (document.kind is not list or not document.items):
             where = (document.line, document.column)
             seen = show(document.plain())
-            self.problems.append(
-                Problem(str(self.path), *where, "", "not a list of jobs", seen, "a list of jobs")
-            )
+            self.problems.append(Problem(str(self.path), *where, "", "not a list of jobs", seen, "a list of jobs"))
         elif document is not None:
             for number, (_, node) in enumerate(document.items, 1):
                 job = self._job(node, number)
@@ -187,17 +185,13 @@ class _Conversion:
                 data = file.read(MAX_BYTES + 1).replace(b"\t", b" ")
         except OSError as error:
             seen = error.strerror or str(error)
-            self.problems.append(
-                Problem(str(path), 1, 1, "", "cannot be read", seen, "a JSON file of the thesis")
-            )
+            self.problems.append(Problem(str(path), 1, 1, "", "cannot be read", seen, "a JSON file of the thesis"))
             return None
         documents, mistakes = read(data, str(path))
         self.problems += mistakes
         if not mistakes and len(documents) != 1:
             right = "one list of jobs"
-            self.problems.append(
-                Problem(str(path), 1, 1, "", "not one JSON document", f"{len(documents)}", right)
-            )
+            self.problems.append(Problem(str(path), 1, 1, "", "not one JSON document", f"{len(documents)}", right))
         return documents[0] if len(documents) == 1 and not mistakes else None
 
     def _job(self, node: YamlNode, number: int) -> Converted | None:
@@ -291,9 +285,7 @@ def _testing(fields: _Fields) -> _Testing:
             if count > 4:
                 spec[key] = {"max": count}
     elif "workers" not in spec and "servers" not in spec:
-        comments[("spec", "target")] = (
-            "No limits of workers and servers in the thesis; Coach's own defaults hold."
-        )
+        comments[("spec", "target")] = "No limits of workers and servers in the thesis; Coach's own defaults hold."
     if fields.whole("ignoreBudget", 1):
         spec["budget"] = {"unlimited": True}
         comments[("spec", "budget")] = "The thesis switched its budget off (ignoreBudget 1)."

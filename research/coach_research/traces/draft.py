@@ -75,9 +75,7 @@ class Draft:
     def mistake(self, line: int, why: str, column: int | None = None) -> UserError:
         """The error of a mistake at a place, both from 1; line 0: of the whole file."""
         place = f"{self.path}" + (f":{line}" if line else "") + (f":{column}" if column else "")
-        return UserError(
-            f"{place}: {why}" + (" Nothing" if why.endswith("?") else "; nothing") + " was simulated"
-        )
+        return UserError(f"{place}: {why}" + (" Nothing" if why.endswith("?") else "; nothing") + " was simulated")
 
     def keep(self, work: Work, line: int, assumed: Iterable[str] = ()) -> None:
         """The job is simulated, with these assumptions."""

@@ -62,9 +62,7 @@ def read_kueue(draft: Draft) -> None:
             _read_workload(draft, line, item)
     if quota:
         gpus = sum(amount for name, amount in quota.items() if name.endswith(GPU))
-        draft.nodes.append(
-            Node("quota", Resources(quota.get("cpu", PLENTY), quota.get("memory", PLENTY), gpus))
-        )
+        draft.nodes.append(Node("quota", Resources(quota.get("cpu", PLENTY), quota.get("memory", PLENTY), gpus)))
         draft.assume("one queue with the quota of all, without flavours, borrowing limits and nodes")
 
 
@@ -152,9 +150,7 @@ def _requests(draft: Draft, line: int, spec: dict[str, Any]) -> Any:
 
 def _amounts(draft: Draft, line: int, found: dict[str, Any]) -> Any:
     gpus = sum(_amount(draft, line, name, str(text)) for name, text in found.items() if name.endswith(GPU))
-    return vector(
-        *(_amount(draft, line, name, str(found.get(name, "0"))) for name in ("cpu", "memory")), gpus
-    )
+    return vector(*(_amount(draft, line, name, str(found.get(name, "0"))) for name in ("cpu", "memory")), gpus)
 
 
 def _amount(draft: Draft, line: int, name: str, text: str) -> float:
@@ -164,9 +160,7 @@ def _amount(draft: Draft, line: int, name: str, text: str) -> float:
         return read(text)
     except ValueError as error:
         right = "512Mi or 16Gi" if read is gib else "500m or 4"
-        raise draft.mistake(
-            line, f'{shown(name)}: "{shown(text)}" is given; use a quantity such as {right}'
-        ) from error
+        raise draft.mistake(line, f'{shown(name)}: "{shown(text)}" is given; use a quantity such as {right}') from error
 
 
 def _time(draft: Draft, line: int, text: Any) -> float | None:
@@ -175,9 +169,7 @@ def _time(draft: Draft, line: int, text: Any) -> float | None:
     try:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
     except ValueError as error:
-        raise draft.mistake(
-            line, f'"{shown(str(text))}" is given; use a time such as 2026-11-01T10:00:00Z'
-        ) from error
+        raise draft.mistake(line, f'"{shown(str(text))}" is given; use a time such as 2026-11-01T10:00:00Z') from error
 
 
 def _whole(draft: Draft, line: int, text: Any, otherwise: int = 0) -> int:
@@ -236,9 +228,7 @@ def _items(draft: Draft) -> Iterator[tuple[int, dict[str, Any]]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, None)
-        raise draft.mistake(
-            line, f"this is no YAML ({shown(str(error.problem or error.context))})", column
-        ) from error
+        raise draft.mistake(line, f"this is no YAML ({shown(str(error.problem or error.context))})", column) from error
     except RecursionError as error:
         raise draft.mistake(0, "the YAML is nested too deeply") from error
     finally:

@@ -69,9 +69,7 @@ def _work(draft: Draft, row: Row) -> Work:
     return Work(
         arrival=row.number("arrival", SECONDS),
         work=work if model else work * least.workers,
-        worker=vector(
-            row.number("cpu", AMOUNT, 1), row.number("memory", AMOUNT, 0), row.number("gpu", AMOUNT, 0)
-        ),
+        worker=vector(row.number("cpu", AMOUNT, 1), row.number("memory", AMOUNT, 0), row.number("gpu", AMOUNT, 0)),
         server=vector(row.number("server_cpu", AMOUNT, 0), row.number("server_memory", AMOUNT, 0), 0)
         if most.servers
         else NOTHING,

@@ -28,9 +28,7 @@ def read_philly(draft: Draft) -> None:
     for line, job in _objects(draft):
         _read_job(draft, line, job)
     if draft.works:
-        draft.assume(
-            f"{CORES_PER_GPU:g} cores and no memory for each device, as the trace says nothing of them"
-        )
+        draft.assume(f"{CORES_PER_GPU:g} cores and no memory for each device, as the trace says nothing of them")
 
 
 def _objects(draft: Draft) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -109,9 +107,7 @@ def _read_job(draft: Draft, line: int, job: dict[str, Any]) -> None:
     each = math.gcd(*gpus)  # devices of one task
     worker = vector(each * CORES_PER_GPU, 0, each)
     kind = str(job.get("status", ""))
-    draft.keep(
-        task(name, kind, arrival.timestamp(), seconds, sum(gpus) // each, worker), line, dict.fromkeys(whys)
-    )
+    draft.keep(task(name, kind, arrival.timestamp(), seconds, sum(gpus) // each, worker), line, dict.fromkeys(whys))
 
 
 def _took(start: datetime | None, end: datetime | None) -> tuple[float, str]:

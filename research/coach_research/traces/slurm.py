@@ -10,9 +10,7 @@ from coach_research.traces.draft import MAX_PODS, Draft, task, vector
 from coach_research.traces.text import ANY, Number, Row, rows
 
 #: The command that prints what is read.
-COMMAND = (
-    "sacct -aPX -S START -E END -o JobID,Partition,State,Submit,Start,ElapsedRaw,AllocTRES,ReqTRES,Priority"
-)
+COMMAND = "sacct -aPX -S START -E END -o JobID,Partition,State,Submit,Start,ElapsedRaw,AllocTRES,ReqTRES,Priority"
 
 NODES = Number(f"a number up to {MAX_PODS}", most=MAX_PODS)
 ELAPSED = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
@@ -57,9 +55,7 @@ def _plain(row: Row, column: str) -> str | None:
     return None if text in {"", "Unknown", "None"} else text.replace("T", " ", 1)
 
 
-def _reasons(
-    draft: Draft, row: Row, name: str, arrival: float | None, seconds: float | None
-) -> Iterator[str]:
+def _reasons(draft: Draft, row: Row, name: str, arrival: float | None, seconds: float | None) -> Iterator[str]:
     """Why the job is not simulated."""
     if name in draft.lines:
         yield "a job before it has its number"

@@ -14,11 +14,7 @@ def summary(trace: Trace) -> list[str]:
     counts = f"{len(trace.works)} simulated, {len(trace.left_out)} left out"
     return [
         f"trace: {trace.read} job{'' if trace.read == 1 else 's'} read, {counts}",
-        *(
-            []
-            if math.isnan(trace.waited)
-            else [f"in reality: a job waited {number(trace.waited, 4)} s on average"]
-        ),
+        *([] if math.isnan(trace.waited) else [f"in reality: a job waited {number(trace.waited, 4)} s on average"]),
         *(f"left out: {words}" for words in in_short(trace.left_out)),
         *(f"assumed: {words}" for words in in_short(trace.assumed) or ["nothing"]),
     ]

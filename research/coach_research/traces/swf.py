@@ -72,9 +72,7 @@ def _row(draft: Draft, number: int, line: str) -> list[float]:
             most = MAX_SECONDS
         if not (math.isfinite(value) and abs(value) <= most):
             right = "a number" if most == math.inf else f"a number of {most:.0f} at most"
-            raise draft.mistake(
-                number, f'{column}: "{shown(found[0])}" is given; use {right}', found.start() + 1
-            )
+            raise draft.mistake(number, f'{column}: "{shown(found[0])}" is given; use {right}', found.start() + 1)
         row.append(value)
     return row
 

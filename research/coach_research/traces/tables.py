@@ -57,6 +57,4 @@ def _keep(  # noqa: PLR0917
     assumed = [] if tasks >= 1 else ["one task, as their number is not known"]
     if not any(each):
         assumed.append("it requests nothing, as the trace says")
-    draft.keep(
-        task(name, kind, arrival, seconds, max(1, int(tasks)), vector(each[0], 0, each[1])), row.line, assumed
-    )
+    draft.keep(task(name, kind, arrival, seconds, max(1, int(tasks)), vector(each[0], 0, each[1])), row.line, assumed)

@@ -60,9 +60,7 @@ def _parts(draft: Draft, strict: bool, read: Callable[[TextIO], str]) -> Iterato
                 yield part
                 number += part.count("\n")
     except UnicodeDecodeError as error:
-        raise draft.mistake(
-            number, f"this is no UTF-8 text (byte 0x{error.object[error.start]:02x})"
-        ) from error
+        raise draft.mistake(number, f"this is no UTF-8 text (byte 0x{error.object[error.start]:02x})") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise draft.mistake(number, f"the compressed file is broken behind this line ({error})") from error
     except OSError as error:
@@ -164,12 +162,7 @@ def _check_header(draft: Draft, line: int, header: list[str], kind: str, expecte
     if first.startswith("JobID|"):
         raise draft.mistake(line, f"this is of sacct -P; did you mean sacct:{draft.path}?")
     for separator, words in ((";", '";"'), ("\t", "tabs"), ("|", '"|"'), (",", '","')):
-        if (
-            separator != expected
-            and len(header) == 1
-            and separator in first
-            and not first.startswith((";", "[", "{"))
-        ):
+        if separator != expected and len(header) == 1 and separator in first and not first.startswith((";", "[", "{")):
             raise draft.mistake(line, f'fields are separated by {words}; a CSV with "{expected}" is expected')
     meant = [f"{other}:{draft.path}" if other else f"{draft.path} without a prefix"
              for other, needed in NEEDED.items() if needed <= set(header)]  # fmt: skip

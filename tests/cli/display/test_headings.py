@@ -45,9 +45,7 @@ def headings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def check(text: str, headings: list[str], width: int) -> None:
-    heads = [
-        line for line, rule in zip(text.splitlines(), text.splitlines()[1:], strict=False) if "───" in rule
-    ]
+    heads = [line for line, rule in zip(text.splitlines(), text.splitlines()[1:], strict=False) if "───" in rule]
     for heading in headings:
         assert any(heading in head for head in heads), (heading, heads)
     assert max(len(line) for line in heads) <= width
@@ -85,9 +83,7 @@ def test_the_lines_of_jobs_that_train(width: int) -> None:
 
 
 @pytest.mark.full
-def test_estimators(
-    headings: list[str], width: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_estimators(headings: list[str], width: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lines = Path("tests/data/ps-speed/ps_speed.csv").read_text().splitlines()
     measured = tmp_path / "one-model.csv"
     measured.write_text("\n".join([lines[0], *(line for line in lines if "resnet-50" in line)]))

@@ -101,9 +101,7 @@ def test_jobs_that_do_something_are_shown_first_where_there_is_little_room() -> 
 def test_nothing_wide_moves_when_a_number_grows() -> None:
     short = screen(ROWS, {"lenet-digits": Running(8, False, "training", 5, 8000)}, HINT, (100, 24)).plain
     long = screen(ROWS, {"lenet-digits": Running(8, False, "training", 7999, 8000)}, HINT, (100, 24)).plain
-    assert [line.find("/ 8,000") for line in short.split("\n")] == [
-        line.find("/ 8,000") for line in long.split("\n")
-    ]
+    assert [line.find("/ 8,000") for line in short.split("\n")] == [line.find("/ 8,000") for line in long.split("\n")]
 
 
 def test_a_full_bar_is_full_and_an_empty_one_empty() -> None:
@@ -132,9 +130,7 @@ def test_the_summary_at_common_widths(width: int) -> None:
 
 
 @pytest.mark.parametrize(("jobs", "shown"), [(1, 1), (3, 3), (4, 0)])
-def test_the_end_of_a_run_compares_what_was_predicted_of_few_jobs_with_what_they_took(
-    jobs: int, shown: int
-) -> None:
+def test_the_end_of_a_run_compares_what_was_predicted_of_few_jobs_with_what_they_took(jobs: int, shown: int) -> None:
     rows = [row(f"job-{i}", "Succeeded", eta=None) for i in range(jobs)]
     values = (80.0, 61.0, 130.0, 0.0021, 0.0012, 0.0042)
     forecasts = {

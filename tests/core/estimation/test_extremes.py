@@ -30,9 +30,7 @@ from coach.core.money import PRICE_BOOKS
 
 EXTREME = (0.0, 5e-324, 2.2e-308, 1e-300, 1e-30, 1.0, 1e30, 1e154, 1e300, 1.7e308)
 positive = st.sampled_from(EXTREME[1:]) | st.floats(5e-324, 1.7e308)
-anything = st.sampled_from([*EXTREME, *(-x for x in EXTREME)]) | st.floats(
-    allow_nan=False, allow_infinity=False
-)
+anything = st.sampled_from([*EXTREME, *(-x for x in EXTREME)]) | st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(1, 4) | st.sampled_from([64, 1024])
 places = st.lists(st.tuples(counts, st.integers(0, 4) | st.sampled_from([1024])), min_size=1, max_size=6)
 metrics = st.sampled_from(["loss", "accuracy"])
@@ -154,9 +152,7 @@ def test_shapes_at_any_time_have_a_part_left_between_none_and_all(times, parts):
 @given(speed_points, st.sampled_from(list(forms.FORMS.values())))
 def test_every_form_is_fitted_to_any_measurable_speeds(points, form):
     low, high = speed.MEASURABLE
-    kept = aggregation.merged(
-        [p for p in points if low <= p.epochs_per_second <= high and low <= p.weight <= high]
-    )
+    kept = aggregation.merged([p for p in points if low <= p.epochs_per_second <= high and low <= p.weight <= high])
     if len(kept) < 2:
         return
     w, s, v, weight = np.array([(p.workers, p.servers, p.epochs_per_second, p.weight) for p in kept]).T

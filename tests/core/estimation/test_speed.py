@@ -104,9 +104,7 @@ def test_servers_are_not_expected_to_bring_what_only_workers_can():
     assert guessed.expected > 0.255
     # A tenth of the time is waiting, and half of that is left.
     most = computing.predict(1, 1) / (0.9 + 0.1 / 2)
-    assert (
-        known.expected == computing.predict(1, 2) == computing.predict_all([(1, 2)])[0] == pytest.approx(most)
-    )
+    assert known.expected == computing.predict(1, 2) == computing.predict_all([(1, 2)])[0] == pytest.approx(most)
     assert known.low <= known.expected < known.high < guessed.high
     assert computing.predict(2, 1) == fit_speed(corners).predict(2, 1), "a worker more may bring as much"
 
@@ -225,9 +223,7 @@ def test_measurements_that_disagree_widen_the_interval_of_the_next_one():
         ([0.96, 1.0], math.sqrt(0.96)),  # ordinary noise: the faster one was lucky
     ],
 )
-def test_of_several_measurements_the_median_counts_and_of_two_that_disagree_the_faster(
-    measured_there, expected
-):
+def test_of_several_measurements_the_median_counts_and_of_two_that_disagree_the_faster(measured_there, expected):
     (point,) = merged([SpeedPoint(2, 1, v, 0.5) for v in measured_there])
     assert point.epochs_per_second == pytest.approx(expected)
     assert point.weight == 0.5 * len(measured_there)
@@ -241,9 +237,7 @@ def test_one_slow_minute_among_many_measurements_changes_little():
 
 
 def test_what_was_never_measured_may_improve_and_what_was_measured_may_if_that_was_a_mistake():
-    model = fit_speed(
-        [SpeedPoint(1, 1, 0.8), SpeedPoint(2, 1, 0.5), SpeedPoint(1, 2, 0.8), SpeedPoint(2, 2, 1.5)]
-    )
+    model = fit_speed([SpeedPoint(1, 1, 0.8), SpeedPoint(2, 1, 0.5), SpeedPoint(1, 2, 0.8), SpeedPoint(2, 2, 1.5)])
     known, unknown = model.improvement([(2, 1), (3, 2)], 0.8)
     assert known < 1e-3 < unknown
     assert model.improvement_again([(2, 1)], 0.8) > 0.01
@@ -324,12 +318,8 @@ def test_speeds_of_fifteen_orders_of_magnitude_are_fitted() -> None:
     """SciPy's own limit of steps is too low for these: columns come and go in its active set."""
     workers = np.array([30.0, 16, 2, 40, 10])
     servers = np.array([17.0, 17, 35, 54, 55])
-    speeds = np.array(
-        [132695.6199337465, 12864518.54818923, 0.0048418112012869035, 137028.2, 2.539376947667396e-07]
-    )
-    weights = np.array(
-        [0.0031416579876454016, 0.11325166193219975, 0.00350391068855, 0.19686493344271377, 0.004121]
-    )
+    speeds = np.array([132695.6199337465, 12864518.54818923, 0.0048418112012869035, 137028.2, 2.539376947667396e-07])
+    weights = np.array([0.0031416579876454016, 0.11325166193219975, 0.00350391068855, 0.19686493344271377, 0.004121])
     fit = fit_form(PARAMETER_SERVER, workers, servers, speeds, weights)
     assert np.isfinite(fit.theta).all() and fit.theta.max() > 0
 

@@ -187,9 +187,7 @@ def clusters(draw: st.DrawFn, nodes: int = 4) -> tuple[list[Node], list[Pod | Fo
             free[node] -= need
             job = draw(st.sampled_from(["x", "y", None]))
             bound.append(
-                ForeignPod(f"web-{i}", need, node=node)
-                if job is None
-                else Pod(PodId(job, Role.WORKER, i), node, need)
+                ForeignPod(f"web-{i}", need, node=node) if job is None else Pod(PodId(job, Role.WORKER, i), node, need)
             )
     return [Node(name, whole[name]) for name in names], bound
 
@@ -227,11 +225,7 @@ def free_room(nodes: list[Node], bound: list[Pod | ForeignPod]) -> dict[str, Res
 
 def required_members(gang: Gang) -> list[PodRequest]:
     by_index = sorted(gang.members, key=lambda member: member.id.index)
-    return [
-        member
-        for role in Role
-        for member in [m for m in by_index if m.id.role is role][: gang.required[role]]
-    ]
+    return [member for role in Role for member in [m for m in by_index if m.id.role is role][: gang.required[role]]]
 
 
 def any_placement(members: list[PodRequest], room: dict[str, Resources]) -> bool:
@@ -277,9 +271,7 @@ def crowded(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Gang]:
     ]
     counts = {Role.SCHEDULER: 1, Role.SERVER: draw(st.integers(1, 2)), Role.WORKER: draw(st.integers(1, 2))}
     shape = {role: Resources(draw(st.integers(1, 3)), 0) for role in Role}
-    members = tuple(
-        PodRequest(PodId("a", role, i), shape[role]) for role, n in counts.items() for i in range(n)
-    )
+    members = tuple(PodRequest(PodId("a", role, i), shape[role]) for role, n in counts.items() for i in range(n))
     own = sum(pod.id.job == "a" for pod in bound)
     return nodes, bound, Gang("a", members, {**counts, Role.WORKER: counts[Role.WORKER] + own})
 
@@ -305,9 +297,7 @@ def test_a_small_gang_has_the_fewest_pods_on_shared_nodes_and_then_the_fewest_no
         )
 
 
-def fits_together(
-    members: tuple[PodRequest, ...], placed: tuple[str, ...], room: dict[str, Resources]
-) -> bool:
+def fits_together(members: tuple[PodRequest, ...], placed: tuple[str, ...], room: dict[str, Resources]) -> bool:
     for member, node in zip(members, placed, strict=True):
         room[node] -= member.requests
     return all(NOTHING.fits(free) for free in room.values())
@@ -405,9 +395,7 @@ def test_a_verdict_on_a_gang_too_large_to_search_is_not_called_final() -> None:
     sizes = [5.0, 3.0, 2.0, 2.0] * 100
     members = [PodRequest(PodId("a", Role.WORKER, i), Resources(cpu, 0)) for i, cpu in enumerate(sizes)]
     members += [PodRequest(PodId("a", role, 0), NOTHING) for role in (Role.SCHEDULER, Role.SERVER)]
-    outcome = plan_gang(
-        Gang("a", tuple(members), {Role.SCHEDULER: 1, Role.SERVER: 1, Role.WORKER: 400}), nodes, []
-    )
+    outcome = plan_gang(Gang("a", tuple(members), {Role.SCHEDULER: 1, Role.SERVER: 1, Role.WORKER: 400}), nodes, [])
     assert isinstance(outcome, Pending)
     assert outcome.reason is PendingReason.WAITING_CAPACITY
     assert "no placement found" in outcome.message
@@ -447,9 +435,7 @@ def test_what_never_fits_is_said_as_of_a_gang_on_empty_nodes(workers: int, serve
         Role.WORKER: Resources(cpu, 1.0),
     }
     members = tuple(
-        PodRequest(PodId("j", role, index), requests[role])
-        for role, count in counts.items()
-        for index in range(count)
+        PodRequest(PodId("j", role, index), requests[role]) for role, count in counts.items() for index in range(count)
     )
     plan = plan_gang(Gang("j", members, counts), nodes, ())
     found = never_fits({(role, requests[role]): count for role, count in counts.items() if count}, nodes)

@@ -14,10 +14,7 @@ Report = tuple[float | None, float]
 def counted(reports: list[Report], after: float | None = None, begun: bool = False) -> list[float | None]:
     """The passes over the data before each report; None where it does not count. A value below 0.1 is the target."""
     axis = ProgramAxis(after, begun)
-    return [
-        axis.take(epoch, value) if axis.counts(epoch, value, value < 0.1) else None
-        for epoch, value in reports
-    ]
+    return [axis.take(epoch, value) if axis.counts(epoch, value, value < 0.1) else None for epoch, value in reports]
 
 
 @pytest.mark.parametrize(

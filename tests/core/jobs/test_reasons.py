@@ -78,9 +78,7 @@ def test_a_job_that_ends_or_stops_for_a_reason_has_an_exit_code(reason: Reason) 
 def test_every_reason_of_a_function_is_a_reason_of_coach_and_is_documented() -> None:
     tree = ast.parse((ROOT / "functions/training/errors.py").read_text())
     (mapping,) = (
-        node
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign | ast.Assign) and "REASONS" in ast.dump(node)
+        node for node in tree.body if isinstance(node, ast.AnnAssign | ast.Assign) and "REASONS" in ast.dump(node)
     )
     reasons = {node.value for node in ast.walk(mapping) if isinstance(node, ast.Constant)}
     assert len(reasons) > 10

@@ -29,9 +29,7 @@ def test_every_record_is_in_the_table() -> None:
 
 def test_every_phase_can_be_left_until_the_job_has_ended_which_only_a_resume_undoes() -> None:
     leaves = {
-        phase: {
-            kind for kind, table in transitions.TRANSITIONS.items() if set(table.get(phase, ())) - {phase}
-        }
+        phase: {kind for kind, table in transitions.TRANSITIONS.items() if set(table.get(phase, ())) - {phase}}
         for phase in Phase
     }
     assert leaves.pop(Phase.ENDED) == {ev.ResumeRequested}

@@ -156,9 +156,7 @@ class World(PodByPodDriver):
 
     # -- what users and fate do ---------------------------------------------------------------------------
 
-    def submit(
-        self, content: dict[str, Any], dynamics: FaultyDynamics | None = None, **more: Any
-    ) -> list[act.Action]:
+    def submit(self, content: dict[str, Any], dynamics: FaultyDynamics | None = None, **more: Any) -> list[act.Action]:
         name = content["metadata"]["name"]
         self.dynamics.setdefault(name, dynamics or FaultyDynamics())
         return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
@@ -320,9 +318,7 @@ class World(PodByPodDriver):
 
     def _deploy(self, pod: Pod) -> None:
         assert pod.id not in self.pods, f"{pod.id.name} is there already"
-        assert pod.node not in self.reducer.nodes.unavailable, (
-            f"{pod.id.name} on {pod.node}, which is unavailable"
-        )
+        assert pod.node not in self.reducer.nodes.unavailable, f"{pod.id.name} on {pod.node}, which is unavailable"
         super()._deploy(pod)
 
     def _pod_seconds(self, pod: PodId) -> float:
@@ -515,18 +511,14 @@ class World(PodByPodDriver):
         """What holds once no event is left: all jobs have ended or were stopped, and nothing is held."""
         for job in self.reducer.jobs.values():
             stopped = job.suspend and job.phase is Phase.PAUSED and job.reason in RESUMABLE
-            assert job.ended or stopped, (
-                f"{job.name} waits for nothing: {job.phase} {job.reason} {job.message}"
-            )
+            assert job.ended or stopped, f"{job.name} waits for nothing: {job.phase} {job.reason} {job.message}"
             assert not job.pods and job.ledger.reserved == 0
             self._check_bill(job)
         assert not self.pods, "no pod is left behind"
 
     def _check_bill(self, job: Job) -> None:
         """What was paid is what was held, from a gang's first epoch to its release, and each call."""
-        least = (
-            self.cost[job.name] - self.unleased[job.name] + self.called[job.name] - self.begun_hours[job.name]
-        )
+        least = self.cost[job.name] - self.unleased[job.name] + self.called[job.name] - self.begun_hours[job.name]
         paid = to_amount(job.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
         dynamics = self.dynamics[job.name]

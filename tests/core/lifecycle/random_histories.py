@@ -102,9 +102,7 @@ def draw(dice: Draws) -> Scenario:
         scenario.more[name] = _known(dice, dynamics)
         scenario.submissions[name] = dice.pick(0, 0, 0, dice.whole(0, 40))
     for _ in range(dice.pick(0, 1, 1, 2, 3, 6)):
-        kind = dice.pick(
-            "lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early", "nodes"
-        )
+        kind = dice.pick("lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early", "nodes")
         scenario.faults.append(Fault(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
     _accounts(dice, scenario)
     _machines(dice, scenario)
@@ -116,11 +114,7 @@ def draw_programs(dice: Draws) -> Scenario:
     scenario = draw(dice)
     for file in scenario.files:
         fields, resumes = file["spec"], dice.pick(True, True, False)
-        kept = {
-            key: value
-            for key, value in fields.items()
-            if key not in ("model", "data", "servers", "miniEpoch")
-        }
+        kept = {key: value for key, value in fields.items() if key not in ("model", "data", "servers", "miniEpoch")}
         kept["program"] = {"command": ["train"], "resumes": resumes}
         kept["gracePeriod"] = dice.pick(5, 30)
         kept["resources"] = {"worker": fields["resources"]["worker"]}
@@ -155,11 +149,7 @@ def _accounts(dice: Draws, scenario: Scenario) -> None:
             file["metadata"]["labels"] = labels
         account = dice.pick(scenario.accounts[-1][0], scenario.accounts[0][0], None)
         if account:
-            own = (
-                {}
-                if dice.pick(True, False) or "unlimited" in file["spec"]["budget"]
-                else file["spec"]["budget"]
-            )
+            own = {} if dice.pick(True, False) or "unlimited" in file["spec"]["budget"] else file["spec"]["budget"]
             file["spec"]["budget"] = {**own, "account": account}
     for _ in range(dice.pick(0, 0, 1)):
         kind = dice.pick("account", "account", "remove", "label")
@@ -228,12 +218,9 @@ def _truth(dice: Draws) -> FaultyDynamics:
         fit_seconds=dice.pick(0.01, 0.0, 2.0),
     )
     fates = [
-        (dice.whole(1, 25), dice.pick(*EPOCH_FAULTS), dice.whole(0, 10) / 10)
-        for _ in range(dice.pick(0, 0, 1, 3))
+        (dice.whole(1, 25), dice.pick(*EPOCH_FAULTS), dice.whole(0, 10) / 10) for _ in range(dice.pick(0, 0, 1, 3))
     ]
-    bounded = [
-        fate for fate in fates if REASON_INFO[fate[1]].retry is not Retry.NEVER or dice.pick(False, True)
-    ]
+    bounded = [fate for fate in fates if REASON_INFO[fate[1]].retry is not Retry.NEVER or dice.pick(False, True)]
 
     def fault(order: act.RunEpoch) -> tuple[Reason, float] | None:
         attempt = int(order.token.rpartition(".")[2])
@@ -415,8 +402,7 @@ def main(count: int, seed: int, drawn: Callable[[Draws], Scenario] = draw) -> in
                 counts["with a budget"] += 1
                 counts["overshoots"] += job.ledger.spent > job.ledger.budget
         counts["waits for an account"] += sum(
-            isinstance(record, act.SetStatus) and record.reason is Reason.ACCOUNT_SPENT
-            for record in world.history
+            isinstance(record, act.SetStatus) and record.reason is Reason.ACCOUNT_SPENT for record in world.history
         )
         counts["notices"] += sum(isinstance(record, act.NoticeAccount) for record in world.history)
         faults.update(fault.kind for fault in scenario.faults)

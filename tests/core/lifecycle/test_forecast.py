@@ -130,9 +130,7 @@ def test_a_speed_weighs_by_the_seconds_it_was_measured_for_without_the_warm_up()
     assert (point.epochs_per_second, point.weight) == pytest.approx((0.25, weight_of(1.0)))
     job.epochs[0] = replace(job.epochs[0], report=replace(short, warm_up_samples=5_000, warm_up_seconds=6.0))
     (point,) = job.speed_points()
-    assert (point.epochs_per_second, point.weight) == pytest.approx((0.5 / 6, weight_of(6.0))), (
-        "all is warm-up"
-    )
+    assert (point.epochs_per_second, point.weight) == pytest.approx((0.5 / 6, weight_of(6.0))), "all is warm-up"
 
 
 def test_how_much_of_their_time_earlier_jobs_computed_says_what_more_servers_can_bring() -> None:
@@ -155,9 +153,7 @@ PROBES = (((1, 1), 0.05), ((1, 2), 0.05), ((2, 1), 0.02), ((2, 2), 0.09))
 SMALL = {"workers": {"min": 1, "max": 2}, "servers": {"min": 1, "max": 2}}
 
 
-def trained_job(
-    *epochs: tuple[tuple[int, int], float], probes: Any = PROBES, more: Any = None, **changes: Any
-) -> Job:
+def trained_job(*epochs: tuple[tuple[int, int], float], probes: Any = PROBES, more: Any = None, **changes: Any) -> Job:
     """A job of limits 2x2 after its four first probes and whole `epochs`, with the speeds fitted to them."""
     job = job_of(more, **{**SMALL, **changes})
     for at, speed in probes:
@@ -186,9 +182,7 @@ def _never_came() -> Job:
     ("job", "fits"),
     [
         pytest.param(trained_job(((2, 1), 0.02)), (2, 1), id="it was measured twice"),
-        pytest.param(
-            trained_job(probes=[*PROBES[:2], ((2, 1), 0.085), PROBES[3]]), (2, 1), id="it looks as it should"
-        ),
+        pytest.param(trained_job(probes=[*PROBES[:2], ((2, 1), 0.085), PROBES[3]]), (2, 1), id="it looks as it should"),
         pytest.param(trained_job(), (9, 9), id="the cluster cannot hold it"),
         pytest.param(_with_all_probing_done(), (2, 1), id="probes trained their tenth"),
         pytest.param(trained_job(maxEpochs=1), (2, 1), id="too few epochs are left to gain from it"),
@@ -249,15 +243,11 @@ def computing_job(computing: float, *probes: tuple[tuple[int, int], float]) -> J
     [
         pytest.param(0.0, [(2, 1), (1, 2)], id="not known"),
         pytest.param(0.2, [(2, 1), (1, 2)], id="it waits most of the time"),
-        pytest.param(
-            0.5, [(2, 1)], id="it waits half of the time: another server cannot bring what two of each do"
-        ),
+        pytest.param(0.5, [(2, 1)], id="it waits half of the time: another server cannot bring what two of each do"),
         pytest.param(1.0, [], id="it never waits: another server cannot help, nor can one less"),
     ],
 )
-def test_what_a_worker_computes_no_server_takes_from_it(
-    computing: float, measured_next: list[tuple[int, int]]
-) -> None:
+def test_what_a_worker_computes_no_server_takes_from_it(computing: float, measured_next: list[tuple[int, int]]) -> None:
     found = points_left(computing_job(computing, ((1, 1), 0.05), ((2, 2), 0.08)), lambda _: True)
     assert sorted(found) == sorted(measured_next)
 
@@ -277,9 +267,7 @@ def test_what_cannot_be_worth_its_pods_is_not_measured() -> None:
 
 def test_a_server_that_was_slow_once_is_not_asked_again_for_more_than_it_can_bring() -> None:
     def again(computing: float) -> list[tuple[int, int]]:
-        return points_left(
-            computing_job(computing, ((1, 1), 0.05), ((1, 2), 0.02), ((2, 2), 0.06)), lambda _: True
-        )
+        return points_left(computing_job(computing, ((1, 1), 0.05), ((1, 2), 0.02), ((2, 2), 0.06)), lambda _: True)
 
     assert (1, 2) in again(0.0)
     assert (1, 2) not in again(0.9)
@@ -301,9 +289,7 @@ def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
 
 def test_a_job_that_is_to_be_cheap_measures_what_may_cost_less() -> None:
     soonest, cheapest = (
-        probing.probes_left(
-            trained_job(probes=[((1, 1), 0.05)], objective=objective, prices=PRICES), lambda _: True
-        )
+        probing.probes_left(trained_job(probes=[((1, 1), 0.05)], objective=objective, prices=PRICES), lambda _: True)
         for objective in ("soonest", "cheapest")
     )
     assert soonest and {probe.unit for probe in soonest} == {"s"}
@@ -387,9 +373,7 @@ def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
     assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
     job.surface = None
     size = probing.probe_size(job)
-    assert size == (pytest.approx(max(expected or 0.0, probing.SMALLEST_PROBE)), 30.0), (
-        "the first there must be"
-    )
+    assert size == (pytest.approx(max(expected or 0.0, probing.SMALLEST_PROBE)), 30.0), "the first there must be"
 
 
 def test_a_probe_of_a_huge_data_set_may_be_a_small_part_of_it() -> None:
@@ -520,9 +504,7 @@ def test_what_is_said_to_be_needed_is_what_an_epoch_is_refused_below(formed: boo
 
 
 @pytest.mark.parametrize(("failures", "deadline"), [(0, 21_900.0), (1, 86_700.0), (2, 345_900.0)])
-def test_a_whole_epoch_of_unknown_speed_may_take_long_and_longer_each_time(
-    failures: int, deadline: float
-) -> None:
+def test_a_whole_epoch_of_unknown_speed_may_take_long_and_longer_each_time(failures: int, deadline: float) -> None:
     job = job_of()
     job.failures = failures
     terms = forecast.terms(job, Allocation(2, 2), 1.0, None)
@@ -598,16 +580,12 @@ def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: fl
     cheapest = min(forecast.predicted_cost(job, point) for point in forecast.allocations(job))
     allowed = forecast.epoch_budget(job)
     assert allowed is not None and plan is not None
-    assert (allowed < cheapest) == (plan.spare <= 0.0) == (times < 2.0), (
-        "for the cheapest alone, or enough to choose"
-    )
+    assert (allowed < cheapest) == (plan.spare <= 0.0) == (times < 2.0), "for the cheapest alone, or enough to choose"
     if plan.spare > 0.0:
         assert left - allowed >= (plan.provided - 1) * cheapest
 
 
-@pytest.mark.parametrize(
-    ("times", "speed", "within"), [(1.2, 0.08, True), (1.2, 0.076, False), (0.9, 0.08, False)]
-)
+@pytest.mark.parametrize(("times", "speed", "within"), [(1.2, 0.08, True), (1.2, 0.076, False), (0.9, 0.08, False)])
 def test_what_costs_as_much_as_the_cheapest_may_be_taken_while_the_expected_epochs_are_paid(
     times: float, speed: float, within: bool
 ) -> None:
@@ -687,9 +665,7 @@ def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> N
     assert left.seconds.expected == pytest.approx(epochs.expected * seconds.expected)
     assert left.cost.expected == pytest.approx(epochs.expected * each)
     assert left.seconds.high > epochs.high * seconds.expected, "both doubts count"
-    assert whole.seconds == tuple(
-        1000.0 + x for x in (left.seconds.low, left.seconds.expected, left.seconds.high)
-    )
+    assert whole.seconds == tuple(1000.0 + x for x in (left.seconds.low, left.seconds.expected, left.seconds.high))
     assert whole.cost == tuple(500.0 + x for x in (left.cost.low, left.cost.expected, left.cost.high))
 
 
@@ -751,9 +727,7 @@ def test_an_epoch_that_was_not_evaluated_waited_for_the_checkpoint_that_an_evalu
 
 
 @pytest.mark.parametrize(("mode", "twice", "both"), [("sync", 0.8, 0.75), ("async", 1.6, 0.75)])
-def test_workers_share_an_evaluation_unless_they_go_each_for_itself(
-    mode: str, twice: float, both: float
-) -> None:
+def test_workers_share_an_evaluation_unless_they_go_each_for_itself(mode: str, twice: float, both: float) -> None:
     def evaluated(at: tuple[int, int], seconds: float) -> None:
         add(job, at=at, outside=0.2 + seconds)
         job.epochs[-1].report = replace(job.epochs[-1].report, evaluate_seconds=seconds)
@@ -887,9 +861,7 @@ def test_a_job_is_not_thrown_away_while_going_on_costs_little_of_its_budget(
 
 
 @pytest.mark.parametrize(("epochs", "ends"), [(8, False), (59, False), (60, True)])
-def test_without_a_budget_a_curve_that_rests_at_its_start_is_given_sixty_epochs(
-    epochs: int, ends: bool
-) -> None:
+def test_without_a_budget_a_curve_that_rests_at_its_start_is_given_sixty_epochs(epochs: int, ends: bool) -> None:
     assert (stopping_rules.stop_decision(flat(epochs, 3, first=1.0)) is not None) == ends
 
 

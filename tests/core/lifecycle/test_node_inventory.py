@@ -103,9 +103,7 @@ def test_nothing_is_placed_on_a_node_that_was_away_when_the_handler_started() ->
         world.submit(spec(name, policy=STATIC, maxEpochs=2))
     began = world.now
     world.run()
-    placed = [
-        (each.at, pod.node) for each in world.history if isinstance(each, act.DeployPods) for pod in each.pods
-    ]
+    placed = [(each.at, pod.node) for each in world.history if isinstance(each, act.DeployPods) for pod in each.pods]
     assert placed and all(node == "node-0" for at, node in placed if at < began + 10)
     assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
 

@@ -49,9 +49,7 @@ def test_a_running_epoch_is_paid_as_it_was_reserved_and_the_next_one_by_the_new_
     assert one.job().ledger.reserved == before
     one.run(until=lambda: len(one.orders()) == 2 and one.job().running is not None)
     for _, seconds, amount in paid(one):
-        assert amount == pytest.approx(seconds * part * 0.001, abs=1e-8), (
-            "also the time until the next begins"
-        )
+        assert amount == pytest.approx(seconds * part * 0.001, abs=1e-8), "also the time until the next begins"
     second = one.orders()[1]
     whole = (second.deadline + LEASE_SECONDS) * part * 0.002
     assert to_amount(second.reservation) == pytest.approx(whole, abs=2e-6)
@@ -121,8 +119,7 @@ def test_money_for_an_hour_and_a_half_pays_one_hour() -> None:
 def priced(*hours: float | None) -> tuple[Node, ...]:
     has = Resources(4.0, 64.0)
     return tuple(
-        Node(f"node-{at}", has, None if hour is None else Instance(hour, 4.0, 64.0))
-        for at, hour in enumerate(hours)
+        Node(f"node-{at}", has, None if hour is None else Instance(hour, 4.0, 64.0)) for at, hour in enumerate(hours)
     )
 
 

@@ -137,9 +137,7 @@ def test_what_should_not_run_or_does_not_is_not_taken_over(event: Any, found: di
 
 def test_a_job_that_only_its_handler_suspended_is_taken_over() -> None:
     reducer, job = running()
-    reducer.apply(
-        ev.SuspendRequested(149.0, "job", True, by_user=False)
-    )  # as a service counts jobs left in the middle
+    reducer.apply(ev.SuspendRequested(149.0, "job", True, by_user=False))  # as a service counts jobs left in the middle
     assert job.goes_on_in({WORKER: "uid-1"})
     reducer.react(ev.HandlerStarted(150.0, NODES, kept=(WORKER,), programs_outlive=True))
     assert reducer.react(ev.ResumeRequested(150.1, "job")) == []

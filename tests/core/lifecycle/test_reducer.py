@@ -81,16 +81,14 @@ def test_every_probe_at_the_smallest_allocation_takes_20_to_40_seconds_or_its_sh
 def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead_of_probes() -> None:
     dynamics = FaultyDynamics()
     world = World.of(ROOMY)
-    points = tuple(
-        KnownSpeed(w, s, dynamics.speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))
-    )
+    points = tuple(KnownSpeed(w, s, dynamics.speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
     world.submit(spec(), dynamics, known_points=points, known_epochs=15.0)
     assert isinstance(world.history[-1], act.FitModels)
     world.run()
     job = world.job()
-    assert not {f"{known.workers}x{known.servers}" for known in points} & set(
-        allocations(job, EpochKind.PROBE)
-    ), "these are known"
+    assert not {f"{known.workers}x{known.servers}" for known in points} & set(allocations(job, EpochKind.PROBE)), (
+        "these are known"
+    )
     assert set(allocations(job, EpochKind.FULL)) == {"3x3"}
 
 
@@ -117,9 +115,7 @@ def test_no_epoch_is_taken_to_hang_only_because_nothing_is_known_of_its_length(
 ) -> None:
     world = ended_world(FaultyDynamics(speed=lambda w, s: w**0.8 / epoch_seconds), maxEpochs=most, **changes)
     assert world.job().reason is Reason.EPOCH_LIMIT
-    assert len(world.taken(ev.EpochFailed)) <= (epoch_seconds == 50_000.0), (
-        "a day's epoch may need a second attempt"
-    )
+    assert len(world.taken(ev.EpochFailed)) <= (epoch_seconds == 50_000.0), "a day's epoch may need a second attempt"
 
 
 def test_only_points_that_the_cluster_can_hold_are_measured() -> None:
@@ -154,9 +150,7 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
 
     limits = {"workers": {"min": 1, "max": 2}, "servers": {"min": 1, "max": 2}}
     bounds = {"minSeconds": 1, "maxSeconds": 3}
-    world.submit(
-        spec(miniEpoch=bounds, **limits), FaultyDynamics(speed, loss=lambda x: 0.1 + 1 / (0.3 * x + 0.5))
-    )
+    world.submit(spec(miniEpoch=bounds, **limits), FaultyDynamics(speed, loss=lambda x: 0.1 + 1 / (0.3 * x + 0.5)))
     world.run()
     job = world.job()
     first, *rest = (epoch.allocation for epoch in job.full_epochs)
@@ -164,10 +158,7 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
     assert job.reason is Reason.TARGET_REACHED
     assert rest[-5:] == [(2, 2)] * 5
     assert sum(at != (2, 2) for at in rest) <= 3
-    assert (
-        sum(epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.PROBE)
-        <= 0.1 * job.epochs_trained
-    )
+    assert sum(epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.PROBE) <= 0.1 * job.epochs_trained
 
 
 # -- money ------------------------------------------------------------------------------------------------
@@ -187,9 +178,7 @@ def test_whatever_the_budget_it_is_never_overspent_and_the_job_ends(amount: floa
         assert job.state is State.SUCCEEDED
 
 
-def test_money_is_reserved_before_every_epoch_for_all_that_may_happen_until_the_functions_stop_themselves() -> (
-    None
-):
+def test_money_is_reserved_before_every_epoch_for_all_that_may_happen_until_the_functions_stop_themselves() -> None:
     world = ended_world(budget=usd(0.006))
     job = world.job()
     book = job.spec.price_book
@@ -204,9 +193,7 @@ def test_money_is_reserved_before_every_epoch_for_all_that_may_happen_until_the_
 
 def test_the_message_of_an_exhausted_budget_has_what_is_left_and_what_it_would_take() -> None:
     job = ended_world(budget=usd(0.003)).job()
-    said = re.fullmatch(
-        r"([\d.]+) USD left, the next epoch at 1x1 may take [\d.]+ s and cost ([\d.]+)", job.message
-    )
+    said = re.fullmatch(r"([\d.]+) USD left, the next epoch at 1x1 may take [\d.]+ s and cost ([\d.]+)", job.message)
     assert said is not None
     left = to_amount(to_money(0.003) - job.ledger.spent)
     assert left <= float(said[1]) < float(said[2]) and float(said[1]) - left < 1e-4, "but for the release"
@@ -229,9 +216,7 @@ def test_an_epoch_that_uses_up_the_budget_is_stopped_there() -> None:
         return speed(w, s) / (1 if epochs < 10 else 10)
 
     world = World.of(ROOMY)
-    world.submit(
-        spec(budget=usd(0.0061), policy={"name": "static", "workers": 1, "servers": 1}), FaultyDynamics(slow)
-    )
+    world.submit(spec(budget=usd(0.0061), policy={"name": "static", "workers": 1, "servers": 1}), FaultyDynamics(slow))
     world.run()
     job = world.job()
     last = world.orders()[-1]
@@ -242,9 +227,7 @@ def test_an_epoch_that_uses_up_the_budget_is_stopped_there() -> None:
 
 
 def test_every_second_that_a_gang_is_held_is_charged_to_the_attempt_it_belongs_to() -> None:
-    world = ended_world(
-        FaultyDynamics(new_group_seconds=2.0, same_group_seconds=2.0, release_seconds=0.3), maxEpochs=4
-    )
+    world = ended_world(FaultyDynamics(new_group_seconds=2.0, same_group_seconds=2.0, release_seconds=0.3), maxEpochs=4)
     job = world.job()
     settled = world.taken(act.Settle)
     assert {settle.charge for settle in settled} == {Charge.EPOCH, Charge.RELEASE}

@@ -40,9 +40,7 @@ def backoffs(world: World) -> list[float]:
     """Seconds between each failed attempt and the next."""
     failed = [event.at for event in world.taken(ev.EpochFailed)]
     ordered = [order.at for order in world.orders()]
-    return [
-        min(at - end for at in ordered if at >= end) for end in failed if any(at >= end for at in ordered)
-    ]
+    return [min(at - end for at in ordered if at >= end) for end in failed if any(at >= end for at in ordered)]
 
 
 # -- failed attempts --------------------------------------------------------------------------------------
@@ -109,9 +107,7 @@ def test_a_job_whose_checkpoints_are_all_lost_is_given_up() -> None:
     assert [order.number for order in world.orders()[4:]] == [5, 4, 3]
 
 
-@pytest.mark.parametrize(
-    "reason", [r for r, m in REASON_INFO.items() if m.state is None and m.retry is Retry.NEVER]
-)
+@pytest.mark.parametrize("reason", [r for r, m in REASON_INFO.items() if m.state is None and m.retry is Retry.NEVER])
 def test_the_users_mistake_is_never_tried_again(reason: Reason) -> None:
     world = start(failing("job.2", reason=reason))
     world.run()
@@ -158,9 +154,7 @@ def test_failures_that_use_up_the_budget_end_in_its_exhaustion() -> None:
 def test_an_epoch_that_hangs_is_stopped_at_its_deadline_and_runs_again() -> None:
     world = start(policy=STATIC, maxEpochs=6)
     speed = FaultyDynamics().speed
-    world.dynamics["job"] = FaultyDynamics(
-        lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1)
-    )
+    world.dynamics["job"] = FaultyDynamics(lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1))
     world.run()
     failed = world.taken(ev.EpochFailed)
     assert [event.reason for event in failed] == [Reason.DEADLINE_EXCEEDED]
@@ -201,9 +195,7 @@ def test_a_pod_that_dies_in_the_first_start_of_its_gang_is_started_again() -> No
 
 
 def test_a_pod_that_cannot_start_ends_the_job_after_three_attempts() -> None:
-    world = start(
-        FaultyDynamics(pod=lambda pod, number: Reason.FUNCTION_LOST if pod.role is Role.SERVER else 0.5)
-    )
+    world = start(FaultyDynamics(pod=lambda pod, number: Reason.FUNCTION_LOST if pod.role is Role.SERVER else 0.5))
     world.run()
     job = world.job()
     assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.FUNCTION_LOST, 0)
@@ -211,9 +203,7 @@ def test_a_pod_that_cannot_start_ends_the_job_after_three_attempts() -> None:
 
 
 def test_a_pod_that_needs_more_memory_than_it_asked_for_ends_the_job_at_once() -> None:
-    world = start(
-        FaultyDynamics(pod=lambda pod, number: Reason.OUT_OF_MEMORY if pod.role is Role.WORKER else 0.5)
-    )
+    world = start(FaultyDynamics(pod=lambda pod, number: Reason.OUT_OF_MEMORY if pod.role is Role.WORKER else 0.5))
     world.run()
     assert (world.job().state, world.job().reason) == (State.FAILED, Reason.OUT_OF_MEMORY)
 
@@ -320,9 +310,7 @@ def test_at_the_deadline_an_epoch_starts_with_what_is_there_if_the_needed_are(mi
 
 def test_pods_with_gaps_in_their_numbers_make_a_gang_too() -> None:
     world = World.of(ROOMY)
-    points = tuple(
-        KnownSpeed(w, s, FaultyDynamics().speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))
-    )
+    points = tuple(KnownSpeed(w, s, FaultyDynamics().speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
     world.submit(spec(maxEpochs=3), never("job-worker-1"), known_points=points)
     world.run(until=lambda: any("job-worker-2" in {pod.name for pod in o.pods} for o in world.orders()))
     order = world.orders()[-1]
@@ -358,9 +346,7 @@ def test_a_needed_pod_that_never_starts_ends_the_job_after_three_deadlines() -> 
     world.run()
     job = world.job()
     assert (job.state, job.reason) == (State.FAILED, Reason.START_TIMED_OUT)
-    assert job.ended_at is not None and job.ended_at - job.submitted_at == pytest.approx(
-        3 * START_DEADLINE + 1, abs=1
-    )
+    assert job.ended_at is not None and job.ended_at - job.submitted_at == pytest.approx(3 * START_DEADLINE + 1, abs=1)
 
 
 def test_the_deadline_counts_from_the_last_start_of_pods() -> None:

@@ -226,9 +226,7 @@ def test_a_broken_job_is_nothing_to_another() -> None:
     assert world.job("broken").state is State.FAILED and world.job("sound").state is State.SUCCEEDED
 
 
-@pytest.mark.parametrize(
-    "name", ["coach", "coach:cheapest", "coach:mean-completion", "static:2x2", "static:9x9"]
-)
+@pytest.mark.parametrize("name", ["coach", "coach:cheapest", "coach:mean-completion", "static:2x2", "static:9x9"])
 def test_under_every_policy_every_job_ends(name: str) -> None:
     """Also where the policy would have a job wait for ever: no other job uses the cluster then."""
     world = World.of(nodes(2, 2.0), policy(name), shadow=True)

@@ -323,9 +323,7 @@ def test_an_interrupted_job_rests_with_its_checkpoint_and_ends_as_usual_when_it_
     if over:
         return
     assert (job.reason, job.phase) == (Reason.SUSPENDED, Phase.PAUSED)
-    assert len(job.epochs) == epochs + (running is not None and not now), (
-        "the running epoch counts, if it may end"
-    )
+    assert len(job.epochs) == epochs + (running is not None and not now), "the running epoch counts, if it may end"
     world.resume()
     world.run()
     assert job.state is State.SUCCEEDED
@@ -383,9 +381,7 @@ def test_an_exhausted_job_that_is_resumed_without_money_says_so_again() -> None:
 
 @pytest.mark.parametrize("down", [0.0, 1000.0])
 @in_every_phase
-def test_after_a_restart_the_job_ends_as_if_nothing_had_happened(
-    make: Callable[[], World], down: float
-) -> None:
+def test_after_a_restart_the_job_ends_as_if_nothing_had_happened(make: Callable[[], World], down: float) -> None:
     calm = make()
     calm.run()
     world = make()

@@ -37,9 +37,7 @@ class Quota:
         return 0.5
 
     def submit(self, name: str, **changes: object) -> None:
-        self.world.submit(
-            spec(name, **{"maxEpochs": 4, **SMALLEST, **changes}), FaultyDynamics(pod=self.fate)
-        )
+        self.world.submit(spec(name, **{"maxEpochs": 4, **SMALLEST, **changes}), FaultyDynamics(pod=self.fate))
 
 
 def starts(world: World, job: str) -> list[float]:
@@ -132,9 +130,7 @@ def test_a_larger_gang_that_was_refused_as_a_whole_begins_with_the_smallest() ->
     world = World.of(ROOMY, shadow=True)
     dynamics = FaultyDynamics(pod=lambda pod, number: FULL if number == 1 else 0.5)
     known = (KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4))
-    world.submit(
-        spec(maxEpochs=4, **{**SMALLEST, "workers": {"min": 1, "max": 2}}), dynamics, known_points=known
-    )
+    world.submit(spec(maxEpochs=4, **{**SMALLEST, "workers": {"min": 1, "max": 2}}), dynamics, known_points=known)
     world.run(until=lambda: world.job().reason is FULL)
     assert str(world.job().desired) == "2x1"
     world.run(until=lambda: bool(world.orders()))

@@ -71,9 +71,7 @@ def test_who_accepts_running_out_more_often_keeps_less_and_trains_faster() -> No
 
 def test_a_number_of_epochs_that_no_money_pays_for_decides_nothing() -> None:
     """Half of these jobs need a hundred epochs, which 16 do not pay for: the others' ten are provided for."""
-    either = np.where(
-        np.arange(spending.HORIZON) < 10, 1.0, np.where(np.arange(spending.HORIZON) < 100, 0.2, 0.0)
-    )
+    either = np.where(np.arange(spending.HORIZON) < 10, 1.0, np.where(np.arange(spending.HORIZON) < 100, 0.2, 0.0))
     assert plan(16.0, remain=either).epoch == 1.5
     certain = np.where(np.arange(spending.HORIZON) < 100, 1.0, 0.0)
     assert plan(16.0, remain=certain).epoch == 1.0

@@ -22,9 +22,7 @@ class Epochs:
     high: float
 
 
-def server_speed(
-    work: float, fixed: float = 0.0, traffic: float = 0.0, worker: float = 0.0, server: float = 0.0
-):
+def server_speed(work: float, fixed: float = 0.0, traffic: float = 0.0, worker: float = 0.0, server: float = 0.0):
     """Epochs/s of a parameter-server group: 1/v = work/w + fixed + traffic w/s + worker w + server s (design 5)."""
 
     def speed(a: Allocation) -> float:

@@ -178,9 +178,7 @@ TOGETHER = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("jobs", "nodes", "expected"), [pytest.param(*row[1:], id=row[0]) for row in TOGETHER]
-)
+@pytest.mark.parametrize(("jobs", "nodes", "expected"), [pytest.param(*row[1:], id=row[0]) for row in TOGETHER])
 def test_together(jobs: list[Job], nodes: ClusterView, expected: dict[str, str]) -> None:
     assert decided(COACH, jobs, nodes) == expected
 
@@ -195,9 +193,7 @@ HYSTERESIS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("restart", "current", "expected"), [pytest.param(*row[1:], id=row[0]) for row in HYSTERESIS]
-)
+@pytest.mark.parametrize(("restart", "current", "expected"), [pytest.param(*row[1:], id=row[0]) for row in HYSTERESIS])
 def test_a_change_must_pay_for_its_own_restart(restart: float, current: str | None, expected: str) -> None:
     job = Job("a", LINEAR, current=allocation(current), restart_seconds=restart)
     assert decided(COACH, [job], cluster(100.0)) == {"a": expected}
@@ -265,9 +261,7 @@ BUSY = [
 
 
 @pytest.mark.parametrize(("jobs", "nodes", "expected"), [pytest.param(*row[1:], id=row[0]) for row in BUSY])
-def test_jobs_in_the_middle_of_an_epoch(
-    jobs: list[Job], nodes: ClusterView, expected: dict[str, str]
-) -> None:
+def test_jobs_in_the_middle_of_an_epoch(jobs: list[Job], nodes: ClusterView, expected: dict[str, str]) -> None:
     assert decided(COACH, jobs, nodes) == expected
 
 
@@ -310,9 +304,7 @@ def test_objectives(objective: Objective, expected: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize(("epochs", "first"), [(SHORT, "a"), (LONG, "b")], ids=["few left", "many left"])
-def test_a_job_of_unknown_speed_passes_who_has_more_epochs_left(
-    epochs: Epochs, first: str, unit: float
-) -> None:
+def test_a_job_of_unknown_speed_passes_who_has_more_epochs_left(epochs: Epochs, first: str, unit: float) -> None:
     known = Job("a", server_speed(100.0 * unit), current=many(1), remaining_epochs=epochs)
     unknown = Job("b", lambda _: 1.0, 1.0, fixed=many(1), remaining_epochs=Epochs(3.0, 20.0, 60.0))
     given = decided(CoachPolicy(Objective.MEAN_COMPLETION), [known, unknown], cluster(2.0))
@@ -327,9 +319,7 @@ def test_a_job_of_unknown_speed_passes_who_has_more_epochs_left(
         pytest.param(Epochs(5.0, 10.0, 31.0), True, "b", id="both have begun"),
     ],
 )
-def test_who_has_begun_is_passed_by_those_that_are_surely_shorter(
-    epochs: Epochs, holds: bool, first: str
-) -> None:
+def test_who_has_begun_is_passed_by_those_that_are_surely_shorter(epochs: Epochs, holds: bool, first: str) -> None:
     begun = Job("a", LINEAR, current=many(1), remaining_epochs=Epochs(20.0, 30.0, 90.0))
     other = Job("b", LINEAR, 1.0, current=many(1) if holds else None, remaining_epochs=epochs)
     given = decided(CoachPolicy(Objective.MEAN_COMPLETION), [begun, other], cluster(2.0))
@@ -345,9 +335,7 @@ def test_cheapest_takes_no_worker_that_a_deadline_needs() -> None:
 
 
 CHEAP = Objective.CHEAPEST
-FIXED_HALF = server_speed(
-    50.0, fixed=50.0
-)  #: 1x1 is the cheapest: 100 s; 2x1 takes 75 s and costs an eighth more
+FIXED_HALF = server_speed(50.0, fixed=50.0)  #: 1x1 is the cheapest: 100 s; 2x1 takes 75 s and costs an eighth more
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,7 @@ def jobs_and_nodes(draw: st.DrawFn) -> tuple[list[Job], ClusterView]:
         servers = draw(st.sampled_from([(0, 0), (1, 2), (2, 2)]))  # the first: by all-reduce
         least = Allocation(draw(st.integers(1, 2)), servers[0])
         most = Allocation(least[0] + draw(st.integers(0, 3)), least[1] + draw(st.integers(0, servers[1])))
-        inside = st.tuples(st.integers(least[0], most[0]), st.integers(least[1], most[1])).map(
-            lambda a: Allocation(*a)
-        )
+        inside = st.tuples(st.integers(least[0], most[0]), st.integers(least[1], most[1])).map(lambda a: Allocation(*a))
         current = draw(st.none() | inside)
         jobs.append(
             Job(
@@ -183,9 +181,7 @@ def pods(jobs: list[Job], allocations: Mapping[str, Allocation | None]) -> list[
 def placeable(requests: list[Resources], nodes: ClusterView) -> bool:
     """Largest first, first fit: a placement that is found exists."""
     room = [node.capacity for node in nodes.nodes]
-    for pod in sorted(
-        requests, key=lambda r: r.cpu / 8 + r.memory / max(n.memory for n in room), reverse=True
-    ):
+    for pod in sorted(requests, key=lambda r: r.cpu / 8 + r.memory / max(n.memory for n in room), reverse=True):
         at = next((i for i, free in enumerate(room) if pod.fits(free)), None)
         if at is None:
             return False
@@ -231,9 +227,7 @@ def test_every_job_is_answered_within_its_limits_and_all_fit_on_the_nodes(
     busy = [job for job in jobs if job.busy]
     if is_placed(busy):
         held = {job.id: job.current for job in busy}
-        assert sum_fits(pods(jobs, {**decision.allocations, **held}), nodes), (
-            "in addition to what busy jobs hold"
-        )
+        assert sum_fits(pods(jobs, {**decision.allocations, **held}), nodes), "in addition to what busy jobs hold"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -32,9 +32,7 @@ def job(text: str, place: int) -> Job:
     return Job(name, speed_of=server_speed(**law), **{"created": float(place)} | fields)
 
 
-@pytest.mark.parametrize(
-    ("name", "nodes", "jobs", "answer", "why"), ROWS, ids=[f"{row[0]}: {row[2]}" for row in ROWS]
-)
+@pytest.mark.parametrize(("name", "nodes", "jobs", "answer", "why"), ROWS, ids=[f"{row[0]}: {row[2]}" for row in ROWS])
 def test_a_row_of_the_page(name: str, nodes: str, jobs: str, answer: str, why: str) -> None:
     asked = [job(text, place) for place, text in enumerate(jobs.split(","))]
     found = decided(policy(name), asked, cluster(*map(float, nodes.split())))

@@ -257,9 +257,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("spec", "where", "why"), REFUSED, ids=[f"{where}-{why}" for _, where, why in REFUSED]
-)
+@pytest.mark.parametrize(("spec", "where", "why"), REFUSED, ids=[f"{where}-{why}" for _, where, why in REFUSED])
 def test_a_mistake_is_refused_where_it_is(spec, where, why):
     found = refusals(**spec)
     assert list(found) == [where]
@@ -320,17 +318,13 @@ def specs(draw):
             )
         ),
         "budget": draw(
-            st.one_of(
-                st.just({"unlimited": True}), st.builds(lambda v: {"amount": v, "currency": "USD"}, amounts)
-            )
+            st.one_of(st.just({"unlimited": True}), st.builds(lambda v: {"amount": v, "currency": "USD"}, amounts))
         ),
         "workers": {"min": low, "max": high},
         "servers": {"min": low, "max": high},
         "batchSize": draw(st.integers(8, 10**6)),
         "seed": draw(st.integers(0, 2**31 - 1)),
-        "timeLimit": draw(
-            st.one_of(st.integers(1, 10**6), st.sampled_from(["10m", "1h30m", "20ms", "0.25s"]))
-        ),
+        "timeLimit": draw(st.one_of(st.integers(1, 10**6), st.sampled_from(["10m", "1h30m", "20ms", "0.25s"]))),
         "gracePeriod": draw(st.integers(0, 10**6)),
         "framework": draw(st.sampled_from(["mxnet", "pytorch"])),
         "optimizer": {
@@ -372,9 +366,7 @@ def test_every_job_comes_back_from_the_journal_equal(spec):
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20))
 anything = st.recursive(
     scalars,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=10), inner, max_size=3)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=10), inner, max_size=3)),
     max_leaves=8,
 )
 paths = st.sampled_from(

@@ -75,9 +75,7 @@ def test_what_does_not_go_together_is_said_at_its_field(
 
 def test_what_is_in_the_image_is_not_looked_for_here(tmp_path: Path) -> None:
     volumes = {"/data": "imagenet", "/data/kept": "others"}
-    text = document(
-        {"directory": "/workspace", "volumes": volumes}, image=IMAGE, checkpoint={"uri": "/data/kept"}
-    )
+    text = document({"directory": "/workspace", "volumes": volumes}, image=IMAGE, checkpoint={"uri": "/data/kept"})
     (loaded,) = load_contents([(tmp_path / "job.yaml", text.encode())], inside=[tmp_path])
     program = loaded.spec.spec.program
     assert program is not None and program.directory == "/workspace" and program.sha256 is None

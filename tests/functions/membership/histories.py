@@ -69,12 +69,8 @@ def drawn(seed: int) -> Plan:
         when = draws.uniform(0, 4)
         faults.append((when, draws.choice(FAULTS), draws.randrange(1 << 16)))
         if draws.random() < 0.3:  # two at once
-            faults.append(
-                (when + draws.choice((0, 0.001, 0.02)), draws.choice(FAULTS), draws.randrange(1 << 16))
-            )
-    return Plan(
-        seed, draws.randint(1, 4), draws.choice((3, 8, 15)), draws.randint(1, 3), tuple(sorted(faults))
-    )
+            faults.append((when + draws.choice((0, 0.001, 0.02)), draws.choice(FAULTS), draws.randrange(1 << 16)))
+    return Plan(seed, draws.randint(1, 4), draws.choice((3, 8, 15)), draws.randint(1, 3), tuple(sorted(faults)))
 
 
 @dataclass
@@ -221,9 +217,7 @@ class World:
         if rank in self.processes:
             self._old.append(self.processes[rank])
         self.processes[rank] = process
-        process.started_epochs = (
-            max((each.started_epochs for each in self.processes.values()), default=0) or 1
-        )
+        process.started_epochs = max((each.started_epochs for each in self.processes.values()), default=0) or 1
         self.on(process, 0.05 + self.delay(0.1), self._load)
 
     def _load(self, process: Process) -> None:
@@ -245,9 +239,7 @@ class World:
             if process is None or process.over:
                 self._spawn(rank)
             elif process.doing == "idle":
-                self.on(
-                    process, self.delay(0.02), self._next_epoch, len(process.chain) // self.plan.epoch + 1
-                )
+                self.on(process, self.delay(0.02), self._next_epoch, len(process.chain) // self.plan.epoch + 1)
         self.at(0.2 + self.delay(0.1), self._handle)
 
     def _next_epoch(self, process: Process, number: int) -> None:

@@ -77,11 +77,7 @@ class AppliesAgain(Member):
         if not givers:
             return orders
         if me == givers[0]:
-            return [
-                Give(name, clocks[rank].steps is None)
-                for rank, name in enumerate(self.view.members)
-                if rank != me
-            ]
+            return [Give(name, clocks[rank].steps is None) for rank, name in enumerate(self.view.members) if rank != me]
         return [Take(self.view.members[givers[0]], clocks[me].steps is None, top)]
 
 
@@ -196,11 +192,7 @@ def test_a_message_survives_the_way_through_json(message: object) -> None:
 
 
 def sent(commands: list, kind: type) -> dict:
-    return {
-        each.member: each.message
-        for each in commands
-        if isinstance(each, Send) and isinstance(each.message, kind)
-    }
+    return {each.member: each.message for each in commands if isinstance(each, Send) and isinstance(each.message, kind)}
 
 
 def started(*names: str) -> Coordinator:

@@ -96,9 +96,7 @@ def test_a_checkpoint_goes_on_to_the_last_bit(group: Elastic, tmp_path: Path) ->
     assert (anew["loss"], anew["train_loss"]) == (kept["loss"], kept["train_loss"])
 
 
-def test_servers_and_workers_join_and_leave_inside_an_epoch(
-    group: Elastic, tmp_path: Path, undisturbed: dict
-) -> None:
+def test_servers_and_workers_join_and_leave_inside_an_epoch(group: Elastic, tmp_path: Path, undisturbed: dict) -> None:
     group.start([0], message(tmp_path), 1)
     group.until_trained(0)
     group.serve(1)

@@ -116,9 +116,7 @@ def test_an_epoch_that_waits_for_all_measures_nothing_without_them(group: Elasti
     assert reports[0]["warm_up_samples"] == 0 and reports[0]["samples"] == 640
 
 
-def test_survivors_of_a_kill_go_on_in_the_same_processes(
-    group: Elastic, tmp_path: Path, undisturbed: dict
-) -> None:
+def test_survivors_of_a_kill_go_on_in_the_same_processes(group: Elastic, tmp_path: Path, undisturbed: dict) -> None:
     group.start([0, 1, 2], slow(tmp_path))
     group.until_trained(0)
     pids = group.pids(0, 1, 2)
@@ -130,9 +128,7 @@ def test_survivors_of_a_kill_go_on_in_the_same_processes(
     assert view["members"] == [0, 2] and view["lost"][0]["worker"] == 1
 
 
-def test_a_group_that_reads_ahead_in_parts_and_clips_changes_as_any_other(
-    group: Elastic, tmp_path: Path
-) -> None:
+def test_a_group_that_reads_ahead_in_parts_and_clips_changes_as_any_other(group: Elastic, tmp_path: Path) -> None:
     """A worker joins, another one dies: each step is read anew for those that are there, and clipped once."""
     given = {"readers": 2, "micro_batch": 5, "clip": {"norm": 0.2}}
     plain = group.gang.epoch(1, 0, **epoch(tmp_path, text=MLP, samples=SAMPLES, optimizer=OPTIMIZER, **given))
@@ -205,9 +201,7 @@ def test_a_worker_leaves_within_an_epoch(group: Elastic, tmp_path: Path, undistu
     assert group.pids(0) == [pid] and not group.view()["lost"]
 
 
-def test_a_worker_that_left_comes_back_within_the_same_epoch(
-    group: Elastic, tmp_path: Path, undisturbed: dict
-) -> None:
+def test_a_worker_that_left_comes_back_within_the_same_epoch(group: Elastic, tmp_path: Path, undisturbed: dict) -> None:
     group.start([0, 1], slow(tmp_path))
     group.until_trained(0)
     group.resize(0)
@@ -295,9 +289,7 @@ def test_workers_train_on_without_a_scheduler_and_the_next_one_takes_over(
     assert group.pids(0) == [pids[0]] and view["members"] == [0, 1]
 
 
-def test_sizes_change_between_epochs_without_a_new_process(
-    group: Elastic, tmp_path: Path, undisturbed: dict
-) -> None:
+def test_sizes_change_between_epochs_without_a_new_process(group: Elastic, tmp_path: Path, undisturbed: dict) -> None:
     group.start([0], slow(tmp_path, samples=SAMPLES // 2))
     (first,) = group.done(0)
     (pid,) = group.pids(0)

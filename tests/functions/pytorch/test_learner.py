@@ -64,9 +64,7 @@ def differences(
         ({"value": 0.004}, "torch.nn.utils.clip_grad_value_(net.parameters(), 0.004)"),
     ],
 )
-def test_gradients_are_clipped_as_pytorch_clips_them(
-    gang: Gang, tmp_path: Path, clip: dict, before: str
-) -> None:
+def test_gradients_are_clipped_as_pytorch_clips_them(gang: Gang, tmp_path: Path, clip: dict, before: str) -> None:
     one = gang.epoch(1, 0, **epoch(tmp_path, clip=clip))
     assert differences(tmp_path, one, before=before) == [0.0] * 4
     assert max(differences(tmp_path, one)) > 1e-2, "the same without clipping: this test shows nothing"
@@ -97,9 +95,7 @@ def test_a_batch_in_micro_batches_gives_the_weights_of_the_whole_one(gang: Gang,
     gang.fresh_group()
     whole = gang.epoch(1, 0, **epoch(tmp_path))
     for each in (one, two):
-        assert (each["loss"], each["train_loss"]) == pytest.approx(
-            (whole["loss"], whole["train_loss"]), rel=1e-5
-        )
+        assert (each["loss"], each["train_loss"]) == pytest.approx((whole["loss"], whole["train_loss"]), rel=1e-5)
         assert each["accuracy"] == whole["accuracy"]
 
 

@@ -67,9 +67,7 @@ def plain(folder: Path, report: dict, code: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_metrics_that_are_no_means_are_those_of_the_whole_split(
-    gang: Gang, tmp_path: Path, workers: int
-) -> None:
+def test_metrics_that_are_no_means_are_those_of_the_whole_split(gang: Gang, tmp_path: Path, workers: int) -> None:
     report = gang.epoch(workers, 0, **epoch(tmp_path, text=SCORED, evaluation_batch=20, **OWN))
     right = plain(
         tmp_path,
@@ -126,9 +124,7 @@ def test_metrics_may_be_functions_by_name(gang: Gang, tmp_path: Path, workers: i
         ("def final_metrics(means): return {'accuracy': 7}", "ModelInvalid", "an accuracy of 7"),
     ],
 )
-def test_what_is_wrong_with_metrics_is_said(
-    gang: Gang, tmp_path: Path, code: str, reason: str, message: str
-) -> None:
+def test_what_is_wrong_with_metrics_is_said(gang: Gang, tmp_path: Path, code: str, reason: str, message: str) -> None:
     text = SCORED + "".join(f"\n    {line}" for line in code.split("\n")) + "\n"
     wanted = epoch(tmp_path, text=text, evaluation_batch=1000, **{**OWN, "samples": 32})
     gang.start(1, 0, **wanted)
@@ -163,9 +159,7 @@ def test_functions_get_the_arguments_that_they_have_parameters_for(gang: Gang, t
         ({"outputs": 3}, "its parameter outputs, an argument of the job, comes before batch"),
     ],
 )
-def test_arguments_that_no_function_can_take_are_refused(
-    gang: Gang, tmp_path: Path, args: dict, message: str
-) -> None:
+def test_arguments_that_no_function_can_take_are_refused(gang: Gang, tmp_path: Path, args: dict, message: str) -> None:
     wanted = epoch(tmp_path, text=SCORED, **OWN)
     wanted["model"]["args"] = args
     gang.start(1, 0, **wanted)

@@ -164,9 +164,7 @@ def test_a_language_model_with_its_own_loss_tied_weights_and_schedule(gang: Gang
 
 
 def test_a_model_of_transformers_trains_with_its_own_loss(gang: Gang, tmp_path: Path) -> None:
-    if not in_torch(
-        "import importlib.util as u, json; print(json.dumps(u.find_spec('transformers') is not None))"
-    ):
+    if not in_torch("import importlib.util as u, json; print(json.dumps(u.find_spec('transformers') is not None))"):
         pytest.skip("transformers is not there; make test-torch2 has it")
     optimizer = {"name": "AdamW", "learning_rate": 0.003}
     job = {"text": TRANSFORMER, "data": CUSTOM, "optimizer": optimizer}
@@ -287,9 +285,7 @@ TOKENS = """
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_accuracy_of_tokens_is_the_share_of_right_tokens(
-    gang: Gang, tmp_path: Path, workers: int
-) -> None:
+def test_the_accuracy_of_tokens_is_the_share_of_right_tokens(gang: Gang, tmp_path: Path, workers: int) -> None:
     job = {"text": TOKENS, "net": "Net", "data": CUSTOM, "optimizer": None, "samples": 320}
     report = gang.epoch(workers, 0, **epoch(tmp_path, **job))
     assert 0.01 < report["accuracy"] < 0.03
@@ -381,9 +377,7 @@ def test_the_one_number_that_a_network_returns_is_its_loss(gang: Gang, tmp_path:
         ("{'logits': logits}", "the outputs are {logits: float32 (8, 2)}, and none of them is the loss"),
     ],
 )
-def test_outputs_without_one_number_need_a_loss(
-    gang: Gang, tmp_path: Path, returned: str, found: str
-) -> None:
+def test_outputs_without_one_number_need_a_loss(gang: Gang, tmp_path: Path, returned: str, found: str) -> None:
     text = OWN_LOSS.replace("RETURNED", returned)
     wanted = epoch(tmp_path, text=text, net="Net", data=CUSTOM, optimizer=None)
     gang.start(1, 0, **wanted)
@@ -417,9 +411,7 @@ SUMMED = """
         "loss = lambda net, batch: F.cross_entropy(net(batch[0]), batch[1], reduction='sum')",
     ],
 )
-def test_the_number_of_workers_changes_nothing_with_a_summed_loss(
-    gang: Gang, tmp_path: Path, loss: str
-) -> None:
+def test_the_number_of_workers_changes_nothing_with_a_summed_loss(gang: Gang, tmp_path: Path, loss: str) -> None:
     reports = {}
     for name, written, rate in (("sum", loss, 0.003), ("mean", "loss = nn.CrossEntropyLoss()", 0.003 * 30)):
         job = {"text": SUMMED.replace("LOSS", written), "net": "Net", "data": CUSTOM, "samples": 300}

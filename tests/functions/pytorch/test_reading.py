@@ -49,9 +49,7 @@ def text(folder: Path) -> str:
 
 
 def message(folder: Path, read: Path, after: dict | None = None, **changes: object) -> dict:
-    return epoch(
-        folder, after, **{"text": text(read), "data": {"format": "model"}, "samples": 320, **changes}
-    )
+    return epoch(folder, after, **{"text": text(read), "data": {"format": "model"}, "samples": 320, **changes})
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -99,9 +97,7 @@ def test_reading_processes_end_with_their_worker(gang: Gang, tmp_path: Path, how
 
 @pytest.mark.parametrize("readers", [0, 2])
 def test_what_reading_raises_is_said_with_its_line(gang: Gang, tmp_path: Path, readers: int) -> None:
-    broken = text(tmp_path / "read").replace(
-        "noise =", "assert number != 300, 'no sample 300'\n            noise ="
-    )
+    broken = text(tmp_path / "read").replace("noise =", "assert number != 300, 'no sample 300'\n            noise =")
     wanted = epoch(tmp_path, text=broken, data={"format": "model"}, samples=320, readers=readers)
     gang.start(1, 0, **wanted)
     error = gang.worker.wait(wanted["epoch"])["error"]

@@ -87,9 +87,7 @@ def test_an_epoch_that_ends_by_its_time_is_followed_by_another(gang: Gang, tmp_p
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_the_number_of_workers_does_not_change_the_mathematics(
-    gang: Gang, tmp_path: Path, workers: int
-) -> None:
+def test_the_number_of_workers_does_not_change_the_mathematics(gang: Gang, tmp_path: Path, workers: int) -> None:
     losses = []
     for count in (1, workers):
         gang.fresh_group()
@@ -134,9 +132,7 @@ def test_one_worker_is_plain_training_to_the_last_bit(gang: Gang, tmp_path: Path
         {"name": "Adam", "learning_rate": 0.01, "schedule": {"name": "StepLR", "step_size": 7, "gamma": 0.5}},
     ],
 )
-def test_an_epoch_after_a_checkpoint_is_the_one_without_it(
-    gang: Gang, tmp_path: Path, optimizer: dict
-) -> None:
+def test_an_epoch_after_a_checkpoint_is_the_one_without_it(gang: Gang, tmp_path: Path, optimizer: dict) -> None:
     ends = []
     for restart in (False, True):
         gang.fresh_group()

@@ -342,9 +342,7 @@ class ServedWorld(World):
 
     @staticmethod
     def _pieces(view: View) -> list[tuple[Piece, str]]:
-        return [
-            (piece, name) for of, name in enumerate(view.servers) for piece in slices.pieces(view.owner, of)
-        ]
+        return [(piece, name) for of, name in enumerate(view.servers) for piece in slices.pieces(view.owner, of)]
 
     def _advance(self, process: Process, link: Link) -> None:
         """What came may be all that it waits for."""
@@ -363,21 +361,13 @@ class ServedWorld(World):
                     self._advance(process, link)
                     return
                 for piece, server in self._pieces(link.view):
-                    self._to_server(
-                        process, link, server, "pull", process.name, link.view.number, piece, False
-                    )
-            elif "relayed" in ops or (
-                chain is not None and ops.count("pulled") == len(self._pieces(link.view))
-            ):
+                    self._to_server(process, link, server, "pull", process.name, link.view.number, piece, False)
+            elif "relayed" in ops or (chain is not None and ops.count("pulled") == len(self._pieces(link.view))):
                 self._write(process, link, len(chain))
                 process.chain, process.last = chain, None if take.whole else chain[-1]
                 process.taking = None
                 self._settled(process, process.turn, process.group, take)
-        elif (
-            process.doing == "exchange"
-            and "add" in ops
-            and ops.count("weights") == len(self._pieces(link.view))
-        ):
+        elif process.doing == "exchange" and "add" in ops and ops.count("weights") == len(self._pieces(link.view)):
             offers = next(message["values"] for message, _, _ in link.inbox if message["op"] == "add")
             process.turn += 1
             process.doing = None

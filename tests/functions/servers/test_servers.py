@@ -21,9 +21,7 @@ TORCH = json.loads(Path(__file__).with_name("optimizers.json").read_text())
 def test_an_optimizer_does_what_pytorchs_does(case: str) -> None:
     rule = Rule(**TORCH["cases"][case]["rule"])
     arrays = [np.array(TORCH["weights"], np.float32)]
-    for count, (gradient, after) in enumerate(
-        zip(TORCH["gradients"], TORCH["cases"][case]["weights"], strict=True), 1
-    ):
+    for count, (gradient, after) in enumerate(zip(TORCH["gradients"], TORCH["cases"][case]["weights"], strict=True), 1):
         given = np.array(gradient, np.float32)
         factor = optimizers.clip_factor(rule, float(given.astype(float) @ given))
         optimizers.apply(rule, arrays, given, count, factor)
@@ -46,9 +44,7 @@ def test_slices_are_balanced_by_bytes_and_few_move(size: int) -> None:
     for servers in (each for each in (1, 2, 3, 2, 4, 1) if each <= len(sizes)):
         before = [of if of is not None and of < servers else None for of in owner]
         owner = list(assign(sizes, before, servers))
-        loads = [
-            sum(n for n, of in zip(sizes, owner, strict=True) if of == server) for server in range(servers)
-        ]
+        loads = [sum(n for n, of in zip(sizes, owner, strict=True) if of == server) for server in range(servers)]
         assert all(loads) and max(loads) - min(loads) <= max(sizes), loads
         # No more than the servers that come get, or those that go had.
         moved = sum(old != new for old, new in zip(before, owner, strict=True))

@@ -52,9 +52,7 @@ class Served:
     def get(self, path: str, address: str = "") -> int:
         """The status of a GET, 0 where nobody listens."""
         try:
-            with urllib.request.urlopen(
-                f"http://{address or self.health_address}{path}", timeout=5
-            ) as answer:
+            with urllib.request.urlopen(f"http://{address or self.health_address}{path}", timeout=5) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             error.close()

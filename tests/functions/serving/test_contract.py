@@ -58,9 +58,7 @@ BAD = {"error": {"reason": "BadRequest"}}
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_an_operation_is_answered_in_json(
-    function: Served, body: bytes | dict, status: int, part: dict
-) -> None:
+def test_an_operation_is_answered_in_json(function: Served, body: bytes | dict, status: int, part: dict) -> None:
     answered, answer = function.ask(body)
     assert answered == status, answer
     if status == 400:
@@ -70,9 +68,7 @@ def test_an_operation_is_answered_in_json(
     assert function.answers["Content-Type"] == "application/json"
 
 
-@pytest.mark.parametrize(
-    "kind", ["application/json; charset=utf-8", "text/plain", "application/octet-stream"]
-)
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "text/plain", "application/octet-stream"])
 def test_the_content_type_does_not_matter(function: Served, kind: str) -> None:
     assert function.ask({"op": "health"}, kind)[0] == 200
 

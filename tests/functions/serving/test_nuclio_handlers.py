@@ -25,9 +25,7 @@ for body in ({"op": "health"}, b'{"op": "health"}', {"op": "nothing"}):
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
 def test_a_handler_answers_with_status_and_json(role: str) -> None:
-    done = subprocess.run(
-        [PYTHON, "-c", CALL, role], cwd=FUNCTIONS, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([PYTHON, "-c", CALL, role], cwd=FUNCTIONS, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(status, kind) for status, kind, _ in answers] == [
         (200, "application/json"),

@@ -59,9 +59,7 @@ def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(tmp_path
     async def run(order, addresses):
         async with httpx.AsyncClient(trust_env=False) as http:
             due = time.time() + 60
-            client = GangClient(
-                http, EpochOrder(replace(order, at=time.time()), job, addresses, due), time.time
-            )
+            client = GangClient(http, EpochOrder(replace(order, at=time.time()), job, addresses, due), time.time)
             return (await client.run(lambda progress: None))[0]
 
     def after(order, report, token, **changes):
@@ -75,9 +73,7 @@ def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(tmp_path
         )
 
     with contextlib.ExitStack() as stack:
-        addresses = {
-            pod: stack.enter_context(processor(pod.role, pod.index, tmp_path / pod.name)) for pod in pods
-        }
+        addresses = {pod: stack.enter_context(processor(pod.role, pod.index, tmp_path / pod.name)) for pod in pods}
         one = asyncio.run(run(first, addresses))
         second = after(first, one, "real.2")
         two = asyncio.run(run(second, addresses))

@@ -62,9 +62,7 @@ def test_health_is_answered_while_a_request_waits(function: Served, tmp_path: Pa
         waiting.join()
 
 
-def test_on_sigterm_it_answers_what_it_has_in_hand_and_leaves_nothing(
-    function: Served, tmp_path: Path
-) -> None:
+def test_on_sigterm_it_answers_what_it_has_in_hand_and_leaves_nothing(function: Served, tmp_path: Path) -> None:
     token = start(function, tmp_path, HANGS)
     zygote = function.ask({"op": "health"})[1]["zygote_pid"]
     answers: list[object] = []

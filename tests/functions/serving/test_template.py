@@ -68,9 +68,7 @@ def test_a_group_imports_nothing_that_its_zygote_could_have_imported(
 
 
 def test_a_function_closed_in_good_order_leaves_nothing(template: Template, mark: str) -> None:
-    function = HostedFunction(
-        "worker", "127.0.33.1", COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark
-    )
+    function = HostedFunction("worker", "127.0.33.1", COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark)
     pid = warm(function)["zygote_pid"]
     function.process.stdin.close()
     assert function.process.wait(10) == 0
@@ -86,8 +84,6 @@ def test_a_missing_template_is_no_obstacle(tmp_path: Path, mark: str) -> None:
         health = warm(function)
         assert not health["from_template"]
         opened = [str(link.readlink()) for link in Path(f"/proc/{health['zygote_pid']}/fd").iterdir()]
-        assert not [path for path in opened if path.endswith("handler.py")], (
-            "it inherited the function's files"
-        )
+        assert not [path for path in opened if path.endswith("handler.py")], "it inherited the function's files"
     finally:
         function.close()

@@ -57,9 +57,7 @@ def test_the_nodes_are_those_that_are_there(path: Path) -> None:
     assert journal.nodes() == cluster[1:2]
     journal.append([ev.NodesChanged(3.0, ())])
     assert journal.nodes() == cluster
-    journal.append(
-        [ev.NodesChanged(4.0, ("node-0",)), ev.HandlerStarted(5.0, cluster, unavailable=("node-1",))]
-    )
+    journal.append([ev.NodesChanged(4.0, ("node-0",)), ev.HandlerStarted(5.0, cluster, unavailable=("node-1",))])
     assert journal.nodes() == (cluster[0], cluster[2])
     journal.close()
 

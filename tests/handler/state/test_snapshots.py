@@ -86,9 +86,7 @@ def test_jobs_are_the_same_with_and_without_snapshots_and_in_the_same_order(path
 
 
 @pytest.mark.parametrize("now", [False, True])
-def test_a_job_that_was_stopped_is_remembered_too_and_goes_on_from_its_snapshot(
-    path: Path, now: bool
-) -> None:
+def test_a_job_that_was_stopped_is_remembered_too_and_goes_on_from_its_snapshot(path: Path, now: bool) -> None:
     async def stop(handler: Handler, memory: FakePlatform) -> None:
         handler.submit(job_of(maxEpochs=9, target={"loss": 0.01}, stopEarly=False), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= 3)
@@ -249,9 +247,7 @@ def test_a_handler_keeps_its_living_jobs_as_it_goes_and_what_it_writes_for_that_
     epochs = 30
 
     async def body(handler: Handler, memory: FakePlatform) -> None:
-        handler.submit(
-            job_of(maxEpochs=epochs + 5, target={"loss": 1e-4}, stopEarly=False), path.parent.as_uri()
-        )
+        handler.submit(job_of(maxEpochs=epochs + 5, target={"loss": 1e-4}, stopEarly=False), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= epochs)
 
     written: list[int] = []

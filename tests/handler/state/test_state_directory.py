@@ -30,9 +30,7 @@ def job_spec(name: str = "digits", **changes: Any) -> TrainingJob:
     return TrainingJob.from_json(spec(name, **changes))
 
 
-def past(
-    name: str, state: State = State.TRAINING, *, held: bool = False, at: float = 1.0, **changes: Any
-) -> StoredJob:
+def past(name: str, state: State = State.TRAINING, *, held: bool = False, at: float = 1.0, **changes: Any) -> StoredJob:
     job = fold.submitted(ev.JobSubmitted(at, name, spec(name, **changes), "file:///c"))
     return StoredJob(replace(job, state=state), Path("journal.db"), held)
 
@@ -44,9 +42,7 @@ def by_name(*found: StoredJob) -> dict[str, StoredJob]:
 # -- where things are -----------------------------------------------------------------------------------------
 
 
-def test_the_folder_is_coach_home_or_the_xdg_data_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_folder_is_coach_home_or_the_xdg_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COACH_HOME", str(tmp_path / "here"))
     assert StateDirectory.default().path == tmp_path / "here"
     monkeypatch.delenv("COACH_HOME")
@@ -229,9 +225,7 @@ def test_known_epochs_are_those_after_which_the_target_had_held_in_earlier_jobs(
     assert known_epochs([short], wanted()) is None
     assert known_epochs([*earlier, short], wanted()) == job.epochs_trained
     # Another target than the job's own: 0.5 held for the third time in a row.
-    third = [e.epochs_trained for e in job.full_epochs if e.report.loss is not None and e.report.loss <= 0.5][
-        2
-    ]
+    third = [e.epochs_trained for e in job.full_epochs if e.report.loss is not None and e.report.loss <= 0.5][2]
     assert third < job.epochs_trained - 1
     assert known_epochs(earlier, wanted(target={"loss": 0.5})) == third
     assert known_epochs([short], wanted(target={"loss": 0.5})) == third

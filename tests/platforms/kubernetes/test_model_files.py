@@ -26,7 +26,5 @@ def test_files_that_a_config_map_cannot_carry_are_refused_with_the_next_step(tmp
     (tmp_path / "parts.py").write_bytes(b"#" * 1_000_001)
     model = {"file": f"file://{tmp_path}/net.py", "files": {"parts.py": "0" * 64}}
     job = TrainingJob.from_json({**SPEC, "spec": {**SPEC["spec"], "model": model}})
-    with pytest.raises(
-        UserError, match=r"have 1,000,013 bytes, more than .* into the image of the functions"
-    ):
+    with pytest.raises(UserError, match=r"have 1,000,013 bytes, more than .* into the image of the functions"):
         model_files.contents(job, tmp_path / "net.py")

@@ -166,6 +166,4 @@ def test_a_type_that_no_catalogue_has_is_said_once(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING):
         assert [prices.of(node(name, **other)).price for name in ("one", "two")] == [None, None]
     (line,) = caplog.messages
-    assert line.startswith(
-        "node one has no price: aws/x9.large@us-east-1 is no offer of `coach prices`: all of them"
-    )
+    assert line.startswith("node one has no price: aws/x9.large@us-east-1 is no offer of `coach prices`: all of them")

@@ -59,9 +59,7 @@ class BrokenApi:
         pytest.param("/gangs", 3, 4, id="as it deletes what an earlier handler left"),
     ],
 )
-def test_a_platform_that_cannot_open_ends_its_watches_and_its_connection(
-    path: str, number: int, watches: int
-) -> None:
+def test_a_platform_that_cannot_open_ends_its_watches_and_its_connection(path: str, number: int, watches: int) -> None:
     async def main() -> None:
         api = BrokenApi(path, number)
 

@@ -165,9 +165,7 @@ async def deployed(
     yield
 
 
-def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
-    run: Any, tmp_path: Path
-) -> None:
+def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(run: Any, tmp_path: Path) -> None:
     model = tmp_path / "net.py"
     model.write_text("def net(): ...\n")
 
@@ -182,9 +180,7 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             assert made["metadata"]["ownerReferences"][0]["uid"] == gang["metadata"]["uid"]
             assert made["metadata"]["labels"]["coach.dev/role"] == "worker"
             (container,) = made["spec"]["containers"]
-            assert (
-                container["image"] == "coach-functions:9" and container["imagePullPolicy"] == "IfNotPresent"
-            )
+            assert container["image"] == "coach-functions:9" and container["imagePullPolicy"] == "IfNotPresent"
             assert {"name": "COACH_FRAMEWORK", "value": "mxnet"} in container["env"]
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert made["spec"]["securityContext"]["runAsNonRoot"]
@@ -273,9 +269,7 @@ def test_what_a_pod_waits_for_is_reported_in_the_words_of_scheduler_and_kubelet(
             conditions=[{"type": "PodScheduled", "status": "True"}],
             containerStatuses=[{**container, "imageID": "", "ready": False, "restartCount": 0}],
         )
-        with pytest.raises(
-            PodError, match=r"did not start in 1 s: ImagePullBackOff: x: no such image"
-        ) as failed:
+        with pytest.raises(PodError, match=r"did not start in 1 s: ImagePullBackOff: x: no such image") as failed:
             await starting
         assert failed.value.reason is Reason.START_TIMED_OUT
         assert [(reason, message) for _, reason, message in heard.pending] == [
@@ -331,9 +325,7 @@ def test_a_pod_that_the_cluster_takes_away_is_no_failure_unless_it_used_too_much
     run(body)
 
 
-def test_no_epoch_begins_while_the_scheduler_drains_the_gang(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_epoch_begins_while_the_scheduler_drains_the_gang(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str] = []
 
     class Client(module.GangClient):
@@ -479,9 +471,7 @@ def test_a_full_quota_is_said_with_its_numbers_and_whether_it_can_ever_hold_the_
         async with quota(cluster, hard, used):
             first = asyncio.create_task(platform.deploy(pod_of(job), job))
             await cluster.there(WORKER.name)
-            with pytest.raises(
-                PodError, match=f"job-server-0 was refused: .*exceeded quota: q.*{words}"
-            ) as full:
+            with pytest.raises(PodError, match=f"job-server-0 was refused: .*exceeded quota: q.*{words}") as full:
                 await platform.deploy(pod_of(job, PodId("job", Role.SERVER, 0)), job)
             assert full.value.reason is reason
             first.cancel()

@@ -62,9 +62,7 @@ LOG = [
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20, 36, 37, 60, 90, 110, 135, 150])
-def test_each_line_comes_once_wherever_the_connection_breaks(
-    cut: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_line_comes_once_wherever_the_connection_breaks(cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_logs, "RETRY_SECONDS", 0.0)
     assert read(Node(LOG[:5], [cut, cut // 2, cut])) == [text for _, text in LOG[:5]]
 

@@ -35,9 +35,7 @@ def folder(tmp_path: Path) -> Path:
         ["python", "-m", "train"],
     ],
 )
-def test_a_command_that_names_a_file_takes_the_folders_sources_along(
-    folder: Path, command: list[str]
-) -> None:
+def test_a_command_that_names_a_file_takes_the_folders_sources_along(folder: Path, command: list[str]) -> None:
     found = sources(folder, command)
     assert found.keys() == {"train.py", "nets/res.py", "conf/a.yaml"}, "no secrets, data or environments"
     assert found["nets/res.py"] == b"nets/res.py"
@@ -47,9 +45,7 @@ def test_a_file_that_the_command_names_goes_along_whatever_it_is(folder: Path) -
     assert "data.bin" in sources(folder, ["./train.py", "data.bin"])
 
 
-@pytest.mark.parametrize(
-    "command", [["python", "-m", "torch.distributed.run"], ["/opt/train"], ["../train.py"]]
-)
+@pytest.mark.parametrize("command", [["python", "-m", "torch.distributed.run"], ["/opt/train"], ["../train.py"]])
 def test_a_command_of_the_image_takes_nothing_along(folder: Path, command: list[str]) -> None:
     assert sources(folder, command) == {}
 
@@ -63,9 +59,7 @@ def test_a_key_says_where_the_file_is() -> None:
 
 def test_what_no_config_map_carries_is_refused_with_the_next_step(folder: Path) -> None:
     (folder / "large.json").write_bytes(b" " * LARGEST)
-    with pytest.raises(
-        UserError, match=r"more than the 200 files and 900,000 bytes .* put the program into the image"
-    ):
+    with pytest.raises(UserError, match=r"more than the 200 files and 900,000 bytes .* put the program into the image"):
         sources(folder, ["python", "train.py"])
     (folder / "large.json").unlink()
     for number in range(MAX_FILES):

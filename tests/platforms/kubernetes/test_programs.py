@@ -89,9 +89,7 @@ class Node1(Kubelets):
         await self.status(
             pod.name,
             phase="Failed" if code else "Succeeded",
-            containerStatuses=[
-                self._container(terminated={**terminated, "startedAt": _now(), "finishedAt": _now()})
-            ],
+            containerStatuses=[self._container(terminated={**terminated, "startedAt": _now(), "finishedAt": _now()})],
         )
 
     async def obey(self, pod: PodId) -> int:
@@ -287,9 +285,7 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
             "COACH_CHECKPOINTS": "/data/kept/job",
             "TOKEN": {"secretKeyRef": {"name": "hub", "key": "token"}},
         }
-        claims = {
-            one["name"]: one.get("persistentVolumeClaim", {}).get("claimName") for one in made["volumes"]
-        }
+        claims = {one["name"]: one.get("persistentVolumeClaim", {}).get("claimName") for one in made["volumes"]}
         seen = {
             one["mountPath"]: (claims[one["name"]], one.get("subPath"), one.get("readOnly", False))
             for one in container["volumeMounts"]
@@ -309,9 +305,7 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
     runs(body, server)
 
 
-def test_files_that_were_sent_along_are_in_the_folder_that_the_command_runs_in(
-    opened: Any, server: ApiServer
-) -> None:
+def test_files_that_were_sent_along_are_in_the_folder_that_the_command_runs_in(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened()
         data = {"train.py": "print()", "nets-.-res.py": ""}
@@ -331,9 +325,7 @@ def test_files_that_were_sent_along_are_in_the_folder_that_the_command_runs_in(
             await finish(platform, FIRST)
             one = Allocation(1, 0)
             platform, _, _ = await opened(node)
-            with pytest.raises(
-                PodError, match="no ConfigMap other; coach --context NAME submit FILE makes it"
-            ):
+            with pytest.raises(PodError, match="no ConfigMap other; coach --context NAME submit FILE makes it"):
                 await platform.gang(GangSize("job", one, one, 0), training_job({"code": "other"}))
             await platform.forget("job")
             await platform.close()
@@ -364,9 +356,7 @@ def test_workers_know_each_other_as_torchrun_would_have_it(opened: Any, server: 
     runs(body, server)
 
 
-def test_other_workers_are_other_pods_and_what_the_change_took_is_measured(
-    opened: Any, server: ApiServer
-) -> None:
+def test_other_workers_are_other_pods_and_what_the_change_took_is_measured(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened(volume="coach-volume")
         job = training_job({"resumes": True}, workers={"min": 1, "max": 2})
@@ -421,9 +411,7 @@ def test_a_program_whose_room_the_scheduler_needs_has_its_grace_period_for_a_che
     runs(body, server)
 
 
-def test_the_peers_of_a_pod_that_is_taken_away_have_the_whole_grace_period(
-    opened: Any, server: ApiServer
-) -> None:
+def test_the_peers_of_a_pod_that_is_taken_away_have_the_whole_grace_period(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened(volume="coach-volume")
         job = training_job({"resumes": True}, workers={"min": 2}, gracePeriod="9s")
@@ -746,9 +734,7 @@ def test_a_program_without_a_handler_ends_when_its_money_does(opened: Any, serve
     runs(body, server)
 
 
-def test_a_killed_handler_takes_the_program_over_and_counts_no_report_twice(
-    opened: Any, server: ApiServer
-) -> None:
+def test_a_killed_handler_takes_the_program_over_and_counts_no_report_twice(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened()
         job = training_job()

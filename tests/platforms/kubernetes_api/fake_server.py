@@ -132,9 +132,7 @@ class Plugin:
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     """A certificate of `name`, signed by itself, valid for 127.0.0.1, and its key."""
     paths = folder / f"{name}.crt", folder / f"{name}.key"
-    command = (
-        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}"
-    )
+    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}"
     command += f" -addext subjectAltName=IP:127.0.0.1 -out {paths[0]} -keyout {paths[1]}"
     subprocess.run(command.split(), check=True, capture_output=True)
     return paths

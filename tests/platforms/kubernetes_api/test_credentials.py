@@ -66,9 +66,7 @@ def run(server: FakeServer, body: Body, context: ssl.SSLContext | None = None) -
     asyncio.run(main())
 
 
-def test_a_plugins_token_is_renewed_before_its_end_and_no_request_waits_for_it(
-    config: Path, plugin: Plugin
-) -> None:
+def test_a_plugins_token_is_renewed_before_its_end_and_no_request_waits_for_it(config: Path, plugin: Plugin) -> None:
     async def body(server: FakeServer, clock: Clock) -> None:
         kubeconfig(config, server.url, plugin.user)
         plugin.says(token="one", expirationTimestamp=at(900))
@@ -142,9 +140,7 @@ def test_a_plugin_that_hangs_is_ended_with_what_it_started(
     async def body(server: FakeServer, clock: Clock) -> None:
         kubeconfig(config, server.url, plugin.user)
         plugin.does("sleep 600 & echo $! > child; wait")
-        with pytest.raises(
-            PermanentError, match=r"no login of user u .* did not end in 0.5 s; .*auth whoami"
-        ):
+        with pytest.raises(PermanentError, match=r"no login of user u .* did not end in 0.5 s; .*auth whoami"):
             await Api.connect(now=clock)
         child = int((tmp_path / "child").read_text())
         await until(lambda: not _runs(child))
@@ -225,18 +221,14 @@ def test_who_stays_refused_is_told_so_once_and_the_plugin_is_not_run_again_and_a
         plugin.says(token="one")
         async with await Api.connect(now=clock) as api:
             plugin.says(token="two")
-            words = (
-                r"Unauthorized: the API server at \S+ refuses the credentials of user u of context c \(exec"
-            )
+            words = r"Unauthorized: the API server at \S+ refuses the credentials of user u of context c \(exec"
             for second in range(30):
                 with pytest.raises(ApiError, match=words):
                     await things(api)
                 assert plugin.runs <= 2 + second // credentials.PAUSE_SECONDS
                 clock.time += 1
             said = [record.getMessage() for record in caplog.records]
-            assert (
-                len(said) == 1 and said[0].startswith("GET things fails since ") and "Unauthorized" in said[0]
-            )
+            assert len(said) == 1 and said[0].startswith("GET things fails since ") and "Unauthorized" in said[0]
             server.accepted = {"Bearer two"}
             await things(api)
             assert "answers again, after 30 s" in caplog.records[-1].getMessage()
@@ -284,9 +276,7 @@ def test_a_watch_goes_on_with_the_renewed_token_and_says_when_it_cannot(
     run(FakeServer("Bearer one"), body)
 
 
-def test_a_plugins_certificate_is_shown_and_the_next_one_after_it(
-    config: Path, plugin: Plugin, tmp_path: Path
-) -> None:
+def test_a_plugins_certificate_is_shown_and_the_next_one_after_it(config: Path, plugin: Plugin, tmp_path: Path) -> None:
     of_server, first, second = (certificate(tmp_path, name) for name in ("server", "first", "second"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*of_server)
@@ -316,9 +306,7 @@ def test_a_plugins_certificate_is_shown_and_the_next_one_after_it(
     run(FakeServer("first", "second"), body, context)
 
 
-def test_a_pods_token_is_read_again_as_the_kubelet_renews_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pods_token_is_read_again_as_the_kubelet_renews_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crt, key = certificate(tmp_path, "server")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(crt, key)
@@ -374,10 +362,7 @@ def test_a_token_that_somebody_writes_into_the_kubeconfig_is_used(config: Path, 
 
 def id_token(ends: float, name: str = "") -> str:
     parts = ({"alg": "none"}, {"exp": ends, "name": f"{name} ~~~ ÿÿÿ"})
-    return (
-        ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
-        + ".s"
-    )
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + ".s"
 
 
 class Issuer:
@@ -410,9 +395,7 @@ class Issuer:
         form: dict[str, Any] = dict(await request.post())
         self.asked.append({**form, "header": request.headers.get("Authorization", "")})
         if form["refresh_token"] not in self.tokens:
-            return web.json_response(
-                {"error": "invalid_grant", "error_description": "used before"}, status=400
-            )
+            return web.json_response({"error": "invalid_grant", "error_description": "used before"}, status=400)
         refresh, token = self.tokens.pop(form["refresh_token"])
         return web.json_response({"id_token": token, "refresh_token": refresh, "access_token": "x"})
 
@@ -423,9 +406,7 @@ def oidc(issuer: Issuer, **settings: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-def test_an_id_token_is_renewed_at_its_issuer_and_the_kubeconfig_has_the_new_tokens(
-    config: Path, method: str
-) -> None:
+def test_an_id_token_is_renewed_at_its_issuer_and_the_kubeconfig_has_the_new_tokens(config: Path, method: str) -> None:
     issuer = Issuer()
     issuer.methods = [method]
     first, second, third = id_token(START + 1000), issuer.tokens["r1"][1], issuer.tokens["r2"][1]

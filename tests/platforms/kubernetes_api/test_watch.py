@@ -55,9 +55,7 @@ def followed(server: Server, lists: int) -> tuple[list[tuple[str, str | None]], 
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         await collection.close()
-        return heard, {
-            name: found["metadata"]["resourceVersion"] for name, found in collection.objects.items()
-        }
+        return heard, {name: found["metadata"]["resourceVersion"] for name, found in collection.objects.items()}
 
     return asyncio.run(main())
 

@@ -24,9 +24,7 @@ def quick_runtime(folder: Path) -> Runtime:
     return Runtime(Functions(functions, Path(sys.executable)), folder)
 
 
-async def launch(
-    runtime: Runtime, folder: Path, address: str, name: str = "f", **given: Any
-) -> FunctionProcess:
+async def launch(runtime: Runtime, folder: Path, address: str, name: str = "f", **given: Any) -> FunctionProcess:
     """A worker with its log in `folder`."""
     place = {"cpus": None, "network": None, **given}
     return await runtime.launch("worker", name, address, log_path=folder / f"{name}.log", **place)

@@ -10,9 +10,7 @@ from coach.jobfiles.prices import instance_of
 from coach.platforms.local import cluster
 
 
-def test_the_machine_has_the_gpus_that_its_driver_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_machine_has_the_gpus_that_its_driver_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cluster, "GPUS", tmp_path / "gpus")
     monkeypatch.setattr(cluster, "DEVICES", tmp_path)
     assert cluster.parse_nodes("")[0].capacity.gpu == 0
@@ -37,13 +35,9 @@ def test_a_cluster_file_says_the_gpus_of_its_nodes(tmp_path: Path) -> None:
 def test_a_cluster_file_names_the_offers_that_its_nodes_are(tmp_path: Path) -> None:
     file = tmp_path / "nodes.yaml"
     line = "- {{name: {}, cpu: 2, memory: 4Gi, offer: '{}'}}\n"
-    file.write_text(
-        f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-8gb')}- {{name: b, cpu: 2, memory: 4Gi}}\n"
-    )
+    file.write_text(f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-8gb')}- {{name: b, cpu: 2, memory: 4Gi}}\n")
     priced, unpriced = cluster.parse_nodes(str(file), instance_of)
     assert priced.price == Instance(0.0496, 2.0, 8.0) and unpriced.price is None
     file.write_text(f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-9gb')}")
-    with pytest.raises(
-        UserError, match=r"node a: offer: no such offer 'nebius/cpu-e2_2vcpu-9gb': did you mean"
-    ):
+    with pytest.raises(UserError, match=r"node a: offer: no such offer 'nebius/cpu-e2_2vcpu-9gb': did you mean"):
         cluster.parse_nodes(str(file), instance_of)

@@ -229,9 +229,7 @@ def test_a_killed_worker_costs_one_attempt_and_changes_no_loss(tmp_path):
     assert not none
     assert 1 <= len(failures) <= 2
     assert [epoch.number for epoch in shot.epochs] == [epoch.number for epoch in calm.epochs]
-    assert [e.report.loss for e in shot.epochs] == pytest.approx(
-        [e.report.loss for e in calm.epochs], rel=1e-5
-    )
+    assert [e.report.loss for e in shot.epochs] == pytest.approx([e.report.loss for e in calm.epochs], rel=1e-5)
 
 
 def test_a_model_file_with_a_mistake_fails_the_job_at_once(tmp_path):
@@ -280,9 +278,7 @@ def test_two_jobs_share_two_nodes_without_over_committing_them(tmp_path):
             def watch(event, actions):
                 nonlocal most
                 for node in ("node-0", "node-1"):
-                    held = [
-                        h.pod for j in handler.jobs.values() for h in j.pods.values() if h.pod.node == node
-                    ]
+                    held = [h.pod for j in handler.jobs.values() for h in j.pods.values() if h.pod.node == node]
                     most = max(most, sum(pod.requests.cpu for pod in held))
 
             handler.observers.append(watch)
@@ -370,9 +366,7 @@ def test_functions_end_with_a_killed_handler_and_a_restart_goes_on_from_the_chec
         assert family
         handler.kill()
         await handler.wait()
-        assert gone(lambda: [p for p in family if Path(f"/proc/{p}").exists()]), (
-            "functions outlive the handler"
-        )
+        assert gone(lambda: [p for p in family if Path(f"/proc/{p}").exists()]), "functions outlive the handler"
         before = await epochs()
         again = await start()
         assert await again.wait() == 0

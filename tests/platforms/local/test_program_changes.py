@@ -106,13 +106,9 @@ def test_a_program_that_resumes_gets_the_workers_that_pay_for_their_restart(tmp_
     assert trained.times.restart >= 0.2, "what a change takes is known from SIGTERM on"
     events = [line.text for line in history(records)]
     many = groups(trained)[1][1].workers
-    assert any(
-        f"a batch a worker: {many} times as many samples a step as with 1 worker" in text for text in events
-    )
+    assert any(f"a batch a worker: {many} times as many samples a step as with 1 worker" in text for text in events)
     assert any("from SIGTERM to the first report" in text for text in events)
-    assert any(
-        "A change of its workers starts it again, and takes" in line for answer in answers for line in answer
-    )
+    assert any("A change of its workers starts it again, and takes" in line for answer in answers for line in answer)
 
 
 def test_a_change_waits_for_a_second_report_which_measures_the_workers(tmp_path: Path) -> None:
@@ -120,9 +116,7 @@ def test_a_change_waits_for_a_second_report_which_measures_the_workers(tmp_path:
     for group, _ in groups(trained)[:-1]:
         assert sum(epoch.group == group for epoch in trained.epochs) >= 2
     decided = [record for record in records if isinstance(record, act.SetAllocation)]
-    assert any(
-        step.reason.endswith("until a report measures their speed") for one in decided for step in one.why
-    )
+    assert any(step.reason.endswith("until a report measures their speed") for one in decided for step in one.why)
     finished = [record for record in records if isinstance(record, ev.EpochFinished)]
     assert len(finished) == len(trained.epochs)
     alone = [epoch for epoch in trained.epochs if epoch.group == "own.g1"]
@@ -132,9 +126,7 @@ def test_a_change_waits_for_a_second_report_which_measures_the_workers(tmp_path:
 
 def test_a_change_that_takes_longer_than_it_saves_is_not_made(tmp_path: Path) -> None:
     """It takes 4 s to start, and a second worker would save a second of the whole job."""
-    slow = SHARES.replace("for n in range(done", "time.sleep(4)\nfor n in range(done").replace(
-        "1.5 / min", "0.4 / min"
-    )
+    slow = SHARES.replace("for n in range(done", "time.sleep(4)\nfor n in range(done").replace("1.5 / min", "0.4 / min")
     target = {"metric": "val_loss", "value": 0.1, "epochsInARow": 1}
     trained, records = train(tmp_path, changing(tmp_path, slow, target=target, maxEpochs=11))
     assert trained.reason is Reason.TARGET_REACHED
@@ -145,9 +137,7 @@ def test_a_change_that_takes_longer_than_it_saves_is_not_made(tmp_path: Path) ->
 def test_a_batch_that_is_divided_stays_as_it_is(tmp_path: Path) -> None:
     spec = changing(tmp_path)
     assert spec.spec.program is not None
-    divided = spec.spec.program.model_dump(mode="json", by_alias=True, exclude_none=True) | {
-        "batch": "per-job"
-    }
+    divided = spec.spec.program.model_dump(mode="json", by_alias=True, exclude_none=True) | {"batch": "per-job"}
     _, records = train(tmp_path, changing(tmp_path, program=divided))
     assert any("as many samples a step as with 1 worker" in line.text for line in history(records))
 
@@ -228,9 +218,7 @@ def froms(folder: Path, worker: int) -> list[str]:
 
 
 @pytest.mark.parametrize("last", ["os.kill(os.getpid(), 9)", "sys.exit(3)"])
-def test_a_rank_that_dies_ends_the_others_and_the_group_goes_on_from_its_checkpoint(
-    tmp_path: Path, last: str
-) -> None:
+def test_a_rank_that_dies_ends_the_others_and_the_group_goes_on_from_its_checkpoint(tmp_path: Path, last: str) -> None:
     trained, records = train(tmp_path, of_two(tmp_path, WAIT, last))
     assert trained.reason is Reason.TARGET_REACHED
     assert froms(tmp_path, 0) == froms(tmp_path, 1) == ["0", "2"]
@@ -255,9 +243,7 @@ def test_a_group_that_hangs_is_told_from_one_that_works_and_starts_again(
     trained, records = train(tmp_path, of_two(tmp_path, WAIT, WAIT))
     assert trained.reason is Reason.TARGET_REACHED
     [failed] = [record for record in records if isinstance(record, ev.EpochFailed)]
-    assert (
-        failed.reason is Reason.STALLED and "none of its processes computed, read or wrote" in failed.message
-    )
+    assert failed.reason is Reason.STALLED and "none of its processes computed, read or wrote" in failed.message
     assert froms(tmp_path, 1) == ["0", "0", "2"]
     paid(trained, records)
 

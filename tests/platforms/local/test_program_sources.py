@@ -102,15 +102,11 @@ for n in range(1, 1000):
         pytest.param(STATUS, "", 1, id="Kubeflow's status, unsaid"),
     ],
 )
-def test_a_metric_comes_from_where_the_job_file_says(
-    tmp_path: Path, script: str, source: str, step: float
-) -> None:
+def test_a_metric_comes_from_where_the_job_file_says(tmp_path: Path, script: str, source: str, step: float) -> None:
     trained, records = train(tmp_path, reporting(tmp_path, script, {"val_loss": source} if source else {}))
     assert trained.reason is Reason.TARGET_REACHED, trained.message
     assert curve(trained)[-1] == pytest.approx((4 * step, 0.25))
-    assert all(at == pytest.approx(step / value) for at, value in curve(trained)), (
-        "at the epoch that it named"
-    )
+    assert all(at == pytest.approx(step / value) for at, value in curve(trained)), "at the epoch that it named"
     assert not list((tmp_path / "logs").glob("*token*"))
     shown = [line.text for line in history(records)]
     assert step == 1 or any("(the program's epoch 2): 1 worker" in text for text in shown)

@@ -130,9 +130,7 @@ def test_an_unchanged_program_is_stopped_at_its_target(tmp_path: Path) -> None:
         (trained.value(epoch) for epoch in trained.epochs), reverse=True
     )
     paid(trained, records)
-    logged = [
-        json.loads(line)["message"] for line in (tmp_path / "logs/own-worker-0.log").read_text().splitlines()
-    ]
+    logged = [json.loads(line)["message"] for line in (tmp_path / "logs/own-worker-0.log").read_text().splitlines()]
     assert logged[:2] == ["epoch 0: val loss: 1.0000", "epoch 1: val loss: 0.5000"]
 
 
@@ -227,9 +225,7 @@ def test_a_program_that_fails_says_its_last_words_and_is_not_started_again(tmp_p
         (["true"], "gone", "No such file or directory"),
     ],
 )
-def test_a_program_that_cannot_start_says_why(
-    tmp_path: Path, command: list[str], directory: str, words: str
-) -> None:
+def test_a_program_that_cannot_start_says_why(tmp_path: Path, command: list[str], directory: str, words: str) -> None:
     program = {"command": command, "directory": str(tmp_path / directory)}
     trained, _ = train(tmp_path, job(tmp_path, "", program=program))
     assert trained.reason is Reason.PROGRAM_FAILED
@@ -279,10 +275,7 @@ print("val loss: 0.2", flush=True)
 """
     trained, _ = train(tmp_path, job(tmp_path, script))
     assert trained.reason is Reason.TARGET_REACHED
-    assert (
-        "it left processes behind, which were ended: python"
-        in (tmp_path / "logs/own-worker-0.log").read_text()
-    )
+    assert "it left processes behind, which were ended: python" in (tmp_path / "logs/own-worker-0.log").read_text()
 
 
 def test_reports_that_come_faster_than_they_count_are_one(tmp_path: Path) -> None:
@@ -292,9 +285,7 @@ def test_reports_that_come_faster_than_they_count_are_one(tmp_path: Path) -> Non
     assert len(trained.epochs) < 10 and len(records) < 300
 
 
-def test_a_reservation_is_a_slice_of_time_that_is_extended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reservation_is_a_slice_of_time_that_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows when a program reports: 3 s of money are reserved at a time, of 30; it reports after 5."""
     monkeypatch.setattr("coach.core.lifecycle.forecast.SHORTEST_SLICE_SECONDS", 2.0)
     monkeypatch.setattr("coach.core.lifecycle.forecast.EXTEND_SECONDS", 1.0)
@@ -308,9 +299,7 @@ def test_a_reservation_is_a_slice_of_time_that_is_extended(
 
 
 def test_a_time_limit_ends_a_program_that_reports_nothing(tmp_path: Path) -> None:
-    trained, records = train(
-        tmp_path, job(tmp_path, "import time\ntime.sleep(600)", amount=None, timeLimit=2, grace=1)
-    )
+    trained, records = train(tmp_path, job(tmp_path, "import time\ntime.sleep(600)", amount=None, timeLimit=2, grace=1))
     assert trained.reason is Reason.TIME_LIMIT
     paid(trained, records)
 
@@ -334,9 +323,7 @@ def test_a_suspended_program_ends_at_once_and_goes_on_where_it_can(tmp_path: Pat
             platform = LocalPlatform(parse_nodes("1x4"), None, lambda name: tmp_path / "logs", time.time)
             async with Handler(platform, journal, policy("coach")) as handler:
                 handler.observers.append(lambda event, actions: then(handler))
-                handler.submit(
-                    resuming(tmp_path) if resumes else job(tmp_path, LEARNS), f"file://{tmp_path}/c"
-                )
+                handler.submit(resuming(tmp_path) if resumes else job(tmp_path, LEARNS), f"file://{tmp_path}/c")
                 await handler.wait(lambda: len(done) == 2 and over(handler.jobs["own"]))
                 return handler.jobs["own"]
 

@@ -50,16 +50,12 @@ class Epochs(Policy):
 def process(pod: PodId, trained: Job) -> int | None:
     """The process that trains in this pod, as its function says."""
     body = json.dumps({"op": "health"}).encode()
-    request = urllib.request.Request(
-        f"http://{trained.pods[pod].address}/", body, {"Content-Type": "application/json"}
-    )
+    request = urllib.request.Request(f"http://{trained.pods[pod].address}/", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)["child_pid"]
 
 
-def train(
-    folder: Path, policy: Epochs, epochs: int, at: dict | None = None
-) -> tuple[Job, list[dict[str, int]]]:
+def train(folder: Path, policy: Epochs, epochs: int, at: dict | None = None) -> tuple[Job, list[dict[str, int]]]:
     """The job at its end, and the processes of its workers by pod at the end of each epoch.
 
     `at` has what to do at the end of an epoch, by its number, with these processes.

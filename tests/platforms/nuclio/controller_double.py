@@ -153,9 +153,7 @@ class Controller:
         spec, made = function["spec"], copy.deepcopy(deployment["spec"])
         pod = made["template"]["spec"]
         made["replicas"] = spec.get("replicas", spec.get("minReplicas", 1))
-        made["template"]["metadata"]["annotations"] = ANNOTATIONS | {
-            "nuclio.io/image-hash": spec.get("imageHash", "")
-        }
+        made["template"]["metadata"]["annotations"] = ANNOTATIONS | {"nuclio.io/image-hash": spec.get("imageHash", "")}
         pod["containers"][0] |= self._container(function)
         volumes = [*(spec.get("volumes") or []), *self._own_volumes(function["metadata"]["name"])]
         pod["containers"][0]["volumeMounts"] = sorted(

@@ -49,9 +49,7 @@ def definitions() -> Iterator[dict[str, Any]]:
 @contextlib.contextmanager
 def api_server_with_nuclio(folder: Path) -> Iterator[ApiServer]:
     """An API server with Nuclio's resources, and the controllers of Kubernetes that Nuclio's relies on."""
-    with api_server(
-        folder, "deployment-controller,replicaset-controller,garbage-collector-controller"
-    ) as one:
+    with api_server(folder, "deployment-controller,replicaset-controller,garbage-collector-controller") as one:
         for definition in definitions():
             served(one.admin, definition)
         yield one
@@ -93,9 +91,7 @@ class Controller:
 def kinds() -> list[Any]:
     """Parameters of a test: both controllers. The real one's cases are skipped where it is not to be had."""
     absent = not os.environ.get(CONTROLLER)
-    reason = (
-        f"{CONTROLLER} is not set: Nuclio's controller was not run; see docs/reference/nuclio-controller.md"
-    )
+    reason = f"{CONTROLLER} is not set: Nuclio's controller was not run; see docs/reference/nuclio-controller.md"
     return [
         pytest.param(False, id="double"),
         pytest.param(True, id="nuclio", marks=pytest.mark.skipif(absent, reason=reason)),

@@ -128,9 +128,7 @@ def test_a_function_becomes_a_configmap_a_service_and_a_deployment(running: Worl
     pod = made["spec"]["template"]
     ours = running.function()["metadata"]["labels"]
     assert ours.items() <= pod["metadata"]["labels"].items()
-    assert {"nuclio.io/class": "function", "nuclio.io/function-name": name}.items() <= pod["metadata"][
-        "labels"
-    ].items()
+    assert {"nuclio.io/class": "function", "nuclio.io/function-name": name}.items() <= pod["metadata"]["labels"].items()
     assert made["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
     assert not any("ownerReferences" in one["metadata"] for one in (made,))
 
@@ -253,9 +251,7 @@ def test_one_merge_patch_wakes_a_function_and_parks_it_and_the_pod_stays_when_no
     until("a pod", lambda: running.pods(name))
     uid = running.pods(name)[0]["metadata"]["uid"]
     running.becomes(name, "ready")
-    running.wake(
-        name, **{key: value for key, value in running.function()["spec"].items() if key != "replicas"}
-    )
+    running.wake(name, **{key: value for key, value in running.function()["spec"].items() if key != "replicas"})
     running.becomes(name, "ready")
     stays(lambda: [pod["metadata"]["uid"] for pod in running.pods(name)] == [uid])
     running.wake(name, replicas=0)
@@ -270,9 +266,7 @@ def test_a_changed_function_replaces_its_pod(running: World) -> None:
     running.wake(name, env=[{"name": "NEW", "value": "1"}])
     until(
         "the pod of another",
-        lambda: any(
-            {"name": "NEW", "value": "1"} in pod["spec"]["containers"][0]["env"] for pod in running.pods(name)
-        ),
+        lambda: any({"name": "NEW", "value": "1"} in pod["spec"]["containers"][0]["env"] for pod in running.pods(name)),
     )
     assert len(running.pods(name)) == 1, "never two of one index"
 

@@ -71,9 +71,7 @@ async def deploy(deployment: Deployment, spec: TrainingJob) -> list[dict[str, An
 def test_what_is_deployed_again_has_the_new_job_s_spec(run: Any) -> None:
     async def body(api: Api, deployment: Deployment) -> None:
         assert {one["spec"]["image"] for one in await deploy(deployment, job(image="first:1"))} == {"first:1"}
-        assert {one["spec"]["image"] for one in await deploy(deployment, job(image="second:1"))} == {
-            "second:1"
-        }
+        assert {one["spec"]["image"] for one in await deploy(deployment, job(image="second:1"))} == {"second:1"}
         await api.merge(f"{FUNCTIONS}/{WORKER.name}", {"spec": {"replicas": 1}})
         third = await deploy(deployment, job(image="third:1"))
         images = {one["metadata"]["name"]: one["spec"]["image"] for one in third}

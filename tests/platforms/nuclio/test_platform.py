@@ -66,9 +66,7 @@ class Nuclio(Kubelets):
 
 
 @pytest.fixture(params=controllers.kinds())
-def run(
-    request: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., None]:
+def run(request: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """Run the body of a test with a platform that is open; nothing is left when it is closed."""
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
     monkeypatch.setattr(kubernetes, "FORCE_SECONDS", 0.5)  # no kubelet consents here
@@ -78,9 +76,7 @@ def run(
         async def main() -> None:
             cluster, heard = Nuclio(server), Heard()
             await cluster.node("n1")
-            platform = NuclioPlatform(
-                ROOT / "functions", Api.connect, SETTINGS, lambda _: tmp_path, lambda: 0.0
-            )
+            platform = NuclioPlatform(ROOT / "functions", Api.connect, SETTINGS, lambda _: tmp_path, lambda: 0.0)
             assert await platform.open(heard) == Cluster((Node("n1", Resources(4.0, 8.0)),))
             try:
                 await asyncio.wait_for(body(platform, cluster, heard), 90)
@@ -99,9 +95,7 @@ def pod_of(job: TrainingJob, pod: PodId = WORKER) -> Pod:
     return Pod(pod, "", job.spec.resources.of(pod.role))
 
 
-async def deployed(
-    platform: NuclioPlatform, cluster: Nuclio, job: TrainingJob, address: str = "10.1.1.7"
-) -> str:
+async def deployed(platform: NuclioPlatform, cluster: Nuclio, job: TrainingJob, address: str = "10.1.1.7") -> str:
     """A worker that runs on n1; the name of its pod."""
     await platform.gang(SIZE, job)
     starting = asyncio.create_task(platform.deploy(pod_of(job), job))
@@ -151,9 +145,7 @@ def test_where_the_deployment_may_not_be_changed_the_job_says_what_nuclio_needs(
         monkeypatch.setattr(platform._api, "merge", forbidden)
         job = training_job()
         await platform.gang(SIZE, job)
-        with pytest.raises(
-            PodError, match=r"to default-scheduler, not to scheduler coach: .*nuclio-values"
-        ) as no:
+        with pytest.raises(PodError, match=r"to default-scheduler, not to scheduler coach: .*nuclio-values") as no:
             await platform.deploy(pod_of(job), job)
         assert no.value.reason is Reason.POD_REFUSED
         assert not await cluster.pods(), "none was placed by another scheduler"
@@ -240,9 +232,7 @@ def test_a_function_of_another_handler_is_left_alone(run: Any) -> None:
         theirs = resources.function(pod_of(job), job, ROOT / "functions", Settings("x", handler="other"), [])
         await cluster._ask("POST", FUNCTIONS, theirs)
         await platform.gang(SIZE, job)
-        with pytest.raises(
-            PodError, match="there is a NuclioFunction job-worker-0 already, of handler other"
-        ):
+        with pytest.raises(PodError, match="there is a NuclioFunction job-worker-0 already, of handler other"):
             await platform.deploy(pod_of(job), job)
         await cluster.there(WORKER.name, FUNCTIONS)
         await cluster._ask("DELETE", f"{FUNCTIONS}/{WORKER.name}")
@@ -336,9 +326,7 @@ def test_a_function_that_was_deleted_while_the_controller_was_away_leaves_nothin
     asyncio.run(main())
 
 
-def test_a_cluster_without_nuclio_is_said_to_be_so(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_without_nuclio_is_said_to_be_so(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
     monkeypatch.setattr(functions, "NUCLIO", "/apis/absent.dev/v1")
     platform = NuclioPlatform(ROOT / "functions", Api.connect, SETTINGS, Path, lambda: 0.0)

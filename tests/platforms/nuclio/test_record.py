@@ -12,9 +12,7 @@ from tests.platforms.nuclio.record import PATHS, cases, recorded
 def _functions_of(path: str) -> set[str]:
     tree = ast.parse((ROOT / path).read_text())
     return {
-        f"{path}::{one.name}"
-        for one in tree.body
-        if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")
+        f"{path}::{one.name}" for one in tree.body if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")
     }
 
 

@@ -33,9 +33,7 @@ def test_it_is_python_3_8_and_imports_the_standard_library_alone() -> None:
     tree = ast.parse(MODULE.read_text(encoding="utf-8"), feature_version=(3, 8))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     assert imported == {"json", "os", "time", "urllib.request"}
-    assert not [
-        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "__future__"
-    ]
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "__future__"]
 
 
 @pytest.mark.parametrize("job", ["", "own"])

@@ -183,9 +183,7 @@ def test_hostile_event_files_say_nothing_and_end(tmp_path: Path) -> None:
     files = followed(tmp_path, "tensorboard:.")
     known = (RECORDED / "events.out.tfevents.keras").read_bytes()
     image = record(b"\x2a" + b"x" * (3 << 20))
-    (tmp_path / "events.out.tfevents.1").write_bytes(
-        image + record(b"\xff" * 99) + record(b"\x2a\xff") + known
-    )
+    (tmp_path / "events.out.tfevents.1").write_bytes(image + record(b"\xff" * 99) + record(b"\x2a\xff") + known)
     found = []
     for _ in range(4):
         found += new(files)

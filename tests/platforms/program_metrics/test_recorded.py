@@ -37,9 +37,7 @@ def printed(name: str, metric: str) -> Curve:
 def written(folder: Path, metric: str, text: str) -> Curve:
     source = MetricSource.read(metric, text)
     reader, files = Reader(Wanted(metric, (source,))), Followed(source, folder)
-    name = (
-        "trainer_state.json" if source.kind == "trainer-state" else text.partition(":")[2].partition("#")[0]
-    )
+    name = "trainer_state.json" if source.kind == "trainer-state" else text.partition(":")[2].partition("#")[0]
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes((RECORDED / name).read_bytes())
     return curve([reader.record(source.kind, record, source.where) for record in files.records()], metric)
@@ -52,9 +50,7 @@ def test_transformers_prints_its_evaluations() -> None:
 
 def test_transformers_sends_each_evaluation_with_many_a_request() -> None:
     reader = Reader(Wanted("eval_loss"))
-    requests = [
-        json.loads(line) for line in (RECORDED / "transformers-requests.jsonl").read_text().splitlines()
-    ]
+    requests = [json.loads(line) for line in (RECORDED / "transformers-requests.jsonl").read_text().splitlines()]
     reports = [reader.record("status", metrics_of(request) or {}) for request in requests]
     counted = [one for one in reports if one is not None and "eval_loss" in one.values]
     assert len(counted) == 6 < len(requests)

@@ -55,9 +55,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def kubeflow(**metrics: object) -> dict[str, Any]:
-    return {
-        "trainerStatus": {"metrics": [{"name": name, "value": str(value)} for name, value in metrics.items()]}
-    }
+    return {"trainerStatus": {"metrics": [{"name": name, "value": str(value)} for name, value in metrics.items()]}}
 
 
 def test_a_trainjob_status_is_taken(program: Program) -> None:
@@ -98,9 +96,7 @@ def test_what_is_no_status_is_refused_or_passed_over(program: Program, what: obj
     assert program.send(kubeflow(loss=1))[0] == 200
 
 
-def test_more_requests_than_a_trainer_sends_are_refused(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_requests_than_a_trainer_sends_are_refused(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "PER_SECOND", 0.0)
     codes = [program.send(kubeflow(loss=n))[0] for n in range(status.BURST + 5)]
     assert codes == [200] * status.BURST + [429] * 5
@@ -133,7 +129,5 @@ def test_a_program_that_asks_is_answered(program: Program, monkeypatch: pytest.M
     program.flags.set_stop()
     assert program.send({"asks": True}) == (200, {"stop": True, "checkpoint": False})
     monkeypatch.setattr(program.sender, "_checkpoint", 0.0)
-    assert [program.send({"asks": True})[1]["checkpoint"] for _ in range(2)] == [True, False], (
-        "after its time"
-    )
+    assert [program.send({"asks": True})[1]["checkpoint"] for _ in range(2)] == [True, False], "after its time"
     assert len(program.taken) == 1

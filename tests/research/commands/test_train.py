@@ -41,24 +41,17 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "Recipe", made)
 
 
-def test_a_network_of_one_s_own_is_trained_and_decides(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_network_of_one_s_own_is_trained_and_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario = load("dl2-baselines").model_dump(mode="json")
     scenario["parameters"]["jobs"] = 12
     file, out = tmp_path / "own.yaml", tmp_path / "own.npz"
     file.write_text(yaml.safe_dump(scenario, allow_unicode=True))
-    assert (
-        invoke(["train", "dl2", "--workload", str(file), "--out", str(out), "--seed", "4", "--batches", "3"])
-        == 0
-    )
+    assert invoke(["train", "dl2", "--workload", str(file), "--out", str(out), "--seed", "4", "--batches", "3"]) == 0
     assert f"{out}: mean completion of " in capsys.readouterr().out
     assert out.with_suffix(".svg").read_text().startswith("<?xml")
     made = policy(f"dl2:{out}")
     assert isinstance(made, Dl2Policy)
-    assert made.network.about["command"] == (
-        f"coach train dl2 --workload {file} --seed 4 --batches 3 --teacher none"
-    )
+    assert made.network.about["command"] == (f"coach train dl2 --workload {file} --seed 4 --batches 3 --teacher none")
     assert made.network.about["seed"] == 4
 
 
@@ -78,9 +71,7 @@ def test_a_teacher_is_imitated_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_published_recipe_writes_a_network_that_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_published_recipe_writes_a_network_that_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PUBLISHED_BATCH", 8), ("PUBLISHED_EVERY", 8), ("PUBLISHED_TRACES", 1)):
         monkeypatch.setattr(training, name, value)
     monkeypatch.setattr(teacher, "SLOTS", 30)
@@ -156,8 +147,6 @@ def test_the_page_s_commands_train_compare_and_use_a_network_for_the_jobs_of_a_h
         (["--recipe", "published", "--resume"], "leave --resume and --reward out"),
     ],
 )
-def test_what_it_does_not_take_is_said(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_it_does_not_take_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["train", "dl2", *words]) == 2
     assert said in capsys.readouterr().err

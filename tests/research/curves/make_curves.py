@@ -46,9 +46,7 @@ def models(rng):
     for rate in (0.003, 0.03):
         yield (
             f"linear-{rate}",
-            lambda r=rate: SGDClassifier(
-                "log_loss", alpha=1e-4, learning_rate="constant", eta0=r, random_state=7
-            ),
+            lambda r=rate: SGDClassifier("log_loss", alpha=1e-4, learning_rate="constant", eta0=r, random_state=7),
         )
     for layers, rate, momentum in (
         ((16,), 0.01, 0.0),

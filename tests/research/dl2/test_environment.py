@@ -34,9 +34,7 @@ def test_void_alone_is_one_worker_and_one_server_for_all_as_in_the_simulator() -
     ended, info = False, {}
     while not ended:
         *_, ended, _, info = made.step(made.actions - 1)
-    assert info["mean"] == pytest.approx(
-        measured(GIVEN, 5, each_slot("static:1x1"))["mean completion, slots"]
-    )
+    assert info["mean"] == pytest.approx(measured(GIVEN, 5, each_slot("static:1x1"))["mean completion, slots"])
 
 
 def test_an_action_that_is_not_possible_is_refused() -> None:

@@ -37,8 +37,6 @@ def test_a_case_has_them_on_demand() -> None:
     plain, analytic = Case.of(given), Case.of({**given, "analytic": True})
     kind = analytic.kinds.index("vgg-16")
     part = MODELS["vgg-16"][1] * given["epochs"]
-    assert analytic.progress[kind, 3, 5] == pytest.approx(
-        analytic_epochs_per_second("vgg-16", 3, 5) * SLOT / part
-    )
+    assert analytic.progress[kind, 3, 5] == pytest.approx(analytic_epochs_per_second("vgg-16", 3, 5) * SLOT / part)
     assert not np.allclose(plain.progress, analytic.progress)
     assert np.array_equal(plain.uses, analytic.uses)

@@ -76,10 +76,7 @@ def test_after_imitation_jobs_end_as_under_drf_and_training_goes_on_from_there()
     made = learn(case, 1, 32, 16, 2)
     assert len(made) == 3
     drf = np.mean(
-        [
-            measured(given, seed, each_slot("drf"))["mean completion, slots"]
-            for seed in (VALIDATION, VALIDATION + 1)
-        ]
+        [measured(given, seed, each_slot("drf"))["mean completion, slots"] for seed in (VALIDATION, VALIDATION + 1)]
     )
     assert made[0][0] == pytest.approx(drf, rel=0.05)
     assert made[0][1]["w0"].shape == (240, 256)
@@ -99,9 +96,7 @@ def test_its_file_decides_each_slot_in_the_simulator_as_in_training(tmp_path: Pa
         found = measured(given, seed, each_slot(f"dl2:{path}"))["mean completion, slots"]
         (trained,) = play(case, weights, range(seed, seed + 1), PublishedSlots, FlatInference)
         assert found == pytest.approx(trained, abs=1e-6)
-        assert found != pytest.approx(
-            measured(given, seed, each_slot("static:1x1"))["mean completion, slots"]
-        )
+        assert found != pytest.approx(measured(given, seed, each_slot("static:1x1"))["mean completion, slots"])
 
 
 def test_a_job_with_far_more_servers_than_workers_gets_a_worker_now_and_then() -> None:

@@ -14,9 +14,7 @@ from coach_research.scenario import load
 GPU, CPU = (4, 4), (4, 0)
 
 
-def given(
-    rule: str, pairs: list[tuple[int, int]], left: list[float], nodes: int = 2, most: int = 16
-) -> list[int]:
+def given(rule: str, pairs: list[tuple[int, int]], left: list[float], nodes: int = 2, most: int = 16) -> list[int]:
     slot = Slot(nodes, most, np.array(pairs), np.array(left))
     RULES[rule](slot)
     assert (slot.used <= 8).all()

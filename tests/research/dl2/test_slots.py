@@ -54,9 +54,7 @@ def in_slots(case: Case, network: Network, seed: int) -> tuple[list[dict[int, tu
             inference.change(np.array([0]), job, world.features[0, job])
         there = world.there[0]
         seen.append(
-            dict(
-                zip(world.number[0, there].tolist(), map(tuple, world.counts[0, there].tolist()), strict=True)
-            )
+            dict(zip(world.number[0, there].tolist(), map(tuple, world.counts[0, there].tolist()), strict=True))
         )
         done = world.completion[0].copy()
         left = world.left[0].copy()
@@ -70,9 +68,7 @@ def in_slots(case: Case, network: Network, seed: int) -> tuple[list[dict[int, tu
 
 
 @pytest.mark.parametrize(("nodes", "trained"), [(500, True), (24, True), (500, False), (24, False)])
-def test_each_slot_is_decided_as_in_the_simulator_and_each_job_ends_when_it_does(
-    nodes: int, trained: bool
-) -> None:
+def test_each_slot_is_decided_as_in_the_simulator_and_each_job_ends_when_it_does(nodes: int, trained: bool) -> None:
     given = parameters(nodes=nodes)
     case = Case.of(given)
     network = policy("dl2").network  # type: ignore[attr-defined]

@@ -20,9 +20,7 @@ ONE = np.array([1.0, 0.0, 0.0])
 NEAR = 0.02
 
 
-def mean_sojourn(
-    cluster: Cluster, policy: Policy, rate: float, services: FloatArray, worker: FloatArray
-) -> float:
+def mean_sojourn(cluster: Cluster, policy: Policy, rate: float, services: FloatArray, worker: FloatArray) -> float:
     """Mean completion time of jobs that arrive as a Poisson stream; the first tenth is left out."""
     gaps = np.random.default_rng(11).exponential(1 / rate, len(services))
     arrivals = np.cumsum(gaps) * (len(gaps) / rate / gaps.sum())  # the stream's rate, exactly

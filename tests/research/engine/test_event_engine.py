@@ -78,9 +78,7 @@ def test_a_shared_node_divides_itself() -> None:
 def test_contention_costs_more_than_sharing() -> None:
     work = [Work(0, 1, np.zeros(3)), Work(0, 1, np.zeros(3))]
     # Each of two at 1 / (2 (1 + 0.1)).
-    assert finishes(Engine(Cluster.uniform(1, 1, contention=0.1), work, AtOnce())) == pytest.approx(
-        [2.2, 2.2]
-    )
+    assert finishes(Engine(Cluster.uniform(1, 1, contention=0.1), work, AtOnce())) == pytest.approx([2.2, 2.2])
 
 
 def test_a_preempted_job_holds_its_room_for_its_grace_period_and_keeps_its_work() -> None:
@@ -163,9 +161,7 @@ def test_a_closed_loop_submits_as_jobs_leave() -> None:
         ([ScheduleTimer(-1.0)], "already"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_what_there_was(
-    actions: list[SchedulingAction], words: str
-) -> None:
+def test_what_cannot_be_done_is_refused_with_what_there_was(actions: list[SchedulingAction], words: str) -> None:
     engine = Engine(Cluster.uniform(1, 1), times((0, 5), (0, 5)), Script({1.0: actions}))
     with pytest.raises(PolicyError, match=words):
         engine.run()
@@ -244,10 +240,7 @@ def test_nothing_is_over_committed_and_no_job_is_lost_under_any_policy(
 
 def log_hash(seed: int) -> str:
     rng = np.random.default_rng(seed)
-    rows = [
-        (float(a), float(w), 1.0)
-        for a, w in zip(rng.uniform(0, 100, 30), rng.exponential(10, 30), strict=True)
-    ]
+    rows = [(float(a), float(w), 1.0) for a, w in zip(rng.uniform(0, 100, 30), rng.exponential(10, 30), strict=True)]
     digest = hashlib.sha256()
     faults = Faults(seed, node_lost=100.0, node_back=20.0, function_lost=50.0)
     engine = Engine(

@@ -13,9 +13,7 @@ from tests.research.engine.policies import Fifo
 
 
 def job(arrival: float, epochs: float, paces: tuple[tuple[int, float], ...] = (), start: float = 0.0) -> Work:
-    return Work(
-        arrival, epochs, np.array([1.0, 0.0, 0.0]), speed=lambda _: 0.1, paces=paces, start_seconds=start
-    )
+    return Work(arrival, epochs, np.array([1.0, 0.0, 0.0]), speed=lambda _: 0.1, paces=paces, start_seconds=start)
 
 
 def test_a_job_trains_at_the_pace_of_its_epochs() -> None:

@@ -18,8 +18,7 @@ def test_all_models_and_batches_have_the_same_ten_jobs() -> None:
     def asked(model: str, batch: int) -> list[object]:
         works = kod2.workload(PARAMETERS, model, batch, np.random.default_rng(3))
         return [
-            (work.arrival, work.minimum, work.maximum, work.worker.tolist(), work.server.tolist())
-            for work in works
+            (work.arrival, work.minimum, work.maximum, work.worker.tolist(), work.server.tolist()) for work in works
         ]
 
     assert len(asked("VGG-16", 8)) == 10

@@ -45,15 +45,12 @@ def test_at_a_tight_load_the_placement_changes_the_result() -> None:
 def test_the_order_of_names_decides_under_the_thesiss_rules() -> None:
     """By name all servers of a job come before its first worker; by number they alternate."""
     by_name, by_number = (
-        [ran(f"thesis:backoff=10,creation=2{more}", 6, 8, seed) for seed in range(4)]
-        for more in ("", ",by_number=yes")
+        [ran(f"thesis:backoff=10,creation=2{more}", 6, 8, seed) for seed in range(4)] for more in ("", ",by_number=yes")
     )
     assert [str(run) for run in by_name] != [str(run) for run in by_number]
 
 
 def test_a_run_that_stands_still_has_no_completion_times() -> None:
-    stuck = next(
-        run for seed in range(9) if (run := ran("default:backoff=10,creation=2", 6, 16, seed))["deadlock"]
-    )
+    stuck = next(run for seed in range(9) if (run := ran("default:backoff=10,creation=2", 6, 16, seed))["deadlock"])
     assert math.isnan(stuck["mean"]) and math.isnan(stuck["last"])
     assert stuck["half"] > 0

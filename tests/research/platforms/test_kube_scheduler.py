@@ -154,9 +154,7 @@ def test_pods_of_one_instant_stand_in_a_drawn_order() -> None:
         ((3, 0, 2), (4, 0, 2), 75),  # without memory only the cores count, and devices never do
     ],
 )
-def test_the_score_is_kube_schedulers(
-    free: tuple[float, ...], capacity: tuple[float, ...], points: int
-) -> None:
+def test_the_score_is_kube_schedulers(free: tuple[float, ...], capacity: tuple[float, ...], points: int) -> None:
     assert least_allocated(np.array([free], float), np.array([capacity], float)).tolist() == [points]
 
 
@@ -185,9 +183,7 @@ def run(
     **more: Any,
 ) -> tuple[PodByPodDriver, list[Any]]:
     records: list[Any] = []
-    driver = PodByPodDriver(
-        cluster, policy("coach"), seed=seed, default=default, journal=records.append, **more
-    )
+    driver = PodByPodDriver(cluster, policy("coach"), seed=seed, default=default, journal=records.append, **more)
     for document in documents:
         driver.submit_at(0.0, document["metadata"]["name"], document, DYNAMICS)
     driver.run()
@@ -350,9 +346,7 @@ def test_nothing_is_over_committed_and_every_job_is_somewhere(data: st.DataObjec
         policy(name),
         seed=seed,
         default=Default(draw(st.sampled_from([None, 300.0]))),
-        faults=Faults(
-            seed, node_lost=lost, node_back=30.0, function_lost=draw(st.sampled_from([math.inf, 120.0]))
-        ),
+        faults=Faults(seed, node_lost=lost, node_back=30.0, function_lost=draw(st.sampled_from([math.inf, 120.0]))),
     )
     jobs = [f"job-{n}" for n in range(draw(st.integers(1, 5)))]
     for job in jobs:

@@ -45,9 +45,7 @@ def links() -> list[str]:
 
 def holders(parent: int) -> list[int]:
     """Processes that keep namespaces of ours alive for `parent`."""
-    said = subprocess.run(
-        ["pgrep", "-P", str(parent), "-x", "cat"], check=False, capture_output=True, text=True
-    )
+    said = subprocess.run(["pgrep", "-P", str(parent), "-x", "cat"], check=False, capture_output=True, text=True)
     return [int(pid) for pid in said.stdout.split()]
 
 
@@ -104,9 +102,7 @@ def test_every_node_has_addresses_of_its_own_apart_from_the_handlers(count):
         assert part.subnet_of(network.BLOCKS[3])
         assert network.BLOCKS[3][1] not in part
         assert not any(part.overlaps(other) for other in others)
-    assert all(
-        ipaddress.ip_address(next(made.addresses[n.name])) in p for n, p in zip(nodes, parts, strict=True)
-    )
+    assert all(ipaddress.ip_address(next(made.addresses[n.name])) in p for n, p in zip(nodes, parts, strict=True))
     made._claim.close()
 
 
@@ -215,9 +211,7 @@ def test_a_group_over_two_nodes_trains_through_the_limited_network(root, tmp_pat
     }
 
     async def main():
-        async with handler_on(
-            tmp_path, "2x1", kind=LimitedPlatform, bandwidth=Bandwidth.parse("100mbit")
-        ) as handler:
+        async with handler_on(tmp_path, "2x1", kind=LimitedPlatform, bandwidth=Bandwidth.parse("100mbit")) as handler:
             nodes = set()
 
             def watch(event, actions):
@@ -256,9 +250,7 @@ asyncio.run(main())
 def test_nothing_is_left_of_a_network_whose_handler_was_killed(root):
     async def main():
         script = SCRIPT.format(root=str(Path(__file__).parents[3]))
-        handler = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
-        )
+        handler = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
         assert handler.stdout is not None
         pids = [int(pid) for pid in (await handler.stdout.readline()).split()]
         before = links()
@@ -270,9 +262,7 @@ def test_nothing_is_left_of_a_network_whose_handler_was_killed(root):
     assert len(pids) == 3
     assert any(link.startswith(f"coach-{pid}-") for link in before)
     assert gone(lambda: [p for p in pids if Path(f"/proc/{p}").exists()], SOON), "holders outlive the handler"
-    assert gone(lambda: [link for link in links() if link.startswith(f"coach-{pid}-")], SOON), (
-        "a link is left"
-    )
+    assert gone(lambda: [link for link in links() if link.startswith(f"coach-{pid}-")], SOON), "a link is left"
 
 
 @pytest.mark.timeout(120)

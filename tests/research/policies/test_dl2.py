@@ -60,9 +60,9 @@ def test_scores_that_are_no_numbers_leave_the_decision_to_drf(b2: np.ndarray) ->
 
 def test_a_network_that_finds_no_end_leaves_the_decision_to_drf() -> None:
     jobs = [Job("a", maximum=Allocation(500, 500))]
-    decision = changed(
-        b3=np.array([-1e6], np.float32), w3=np.zeros_like(dl2().network.weights["w3"])
-    ).allocate(jobs, cluster(10_000))
+    decision = changed(b3=np.array([-1e6], np.float32), w3=np.zeros_like(dl2().network.weights["w3"])).allocate(
+        jobs, cluster(10_000)
+    )
     assert decision.allocations == policy("drf").allocate(jobs, cluster(10_000)).allocations
     assert decision.steps[0].reason is Reason.FALLBACK
 
@@ -80,10 +80,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path.write_bytes(network.to_bytes())
     made = policy(f"dl2:{path}")
     assert made.name == f"dl2:weights={path}"
-    assert (
-        policy(made.name).allocate(JOBS, cluster(30)).allocations
-        == made.allocate(JOBS, cluster(30)).allocations
-    )
+    assert policy(made.name).allocate(JOBS, cluster(30)).allocations == made.allocate(JOBS, cluster(30)).allocations
     assert Network.from_bytes(path.read_bytes()).to_bytes() == network.to_bytes()
     assert made.allocate(JOBS, cluster(30)).allocations == dl2().allocate(JOBS, cluster(30)).allocations
 

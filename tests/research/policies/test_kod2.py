@@ -285,9 +285,7 @@ def test_a_job_of_at_least_the_greatest_running_weight_takes_workers() -> None: 
     assert run.did(1.0) == ["Resize(job=0, plan=((0, 2, 1),))", "Start(job=1, plan=((0, 2, 1),))"]
 
 
-def test_an_equal_weight_suffices_but_takes_nothing_from_who_came_earlier() -> (
-    None
-):  # line 5; algorithm 2, line 5
+def test_an_equal_weight_suffices_but_takes_nothing_from_who_came_earlier() -> None:  # line 5; algorithm 2, line 5
     run = Run([tfjob(0.0, 90.0, (1, 4)), tfjob(1.0, 90.0, (1, 4))], 5.5)
     assert run.did(1.0) == []
     later = Run([tfjob(0.0, 90.0, (1, 2)), tfjob(1.0, 90.0, (1, 2))], 5.5)

@@ -127,9 +127,7 @@ DESTINATION = [
 
 
 @pytest.mark.parametrize(("what", "at", "categories", "to"), DESTINATION)
-def test_algorithm_2_destination(
-    what: str, at: NodeId, categories: dict[NodeId, list[Category]], to: NodeId
-) -> None:
+def test_algorithm_2_destination(what: str, at: NodeId, categories: dict[NodeId, list[Category]], to: NodeId) -> None:
     assert destination(at, crowd(categories)) == to, what
 
 
@@ -172,9 +170,7 @@ def test_algorithm_3(what: str, marks: Marks, moves: list[tuple[JobId, NodeId]])
     for node, row in marks.items():
         workers[node] = []
         for mark in row:
-            workers[node].append(
-                Container(job, node, migrated=mark is not None, marked=NAN if mark is None else mark)
-            )
+            workers[node].append(Container(job, node, migrated=mark is not None, marked=NAN if mark is None else mark))
             job += 1
     assert [(container.job, node) for container, node in rebalance(workers)] == moves, what
 
@@ -199,9 +195,7 @@ def container(arrival: float, work: float, growing: float, **more: object) -> Wo
     return Work(arrival, work, np.zeros(3), loss=falls_until(growing), **more)  # type: ignore[arg-type]
 
 
-def simulated(
-    policy: object, works: list[Work], cluster: Cluster = SHARED, **more: object
-) -> tuple[Engine, str]:
+def simulated(policy: object, works: list[Work], cluster: Cluster = SHARED, **more: object) -> tuple[Engine, str]:
     lines: list[str] = []
     engine = Engine(cluster, works, policy, log=lines.append, **more)  # type: ignore[arg-type]
     engine.run()
@@ -270,9 +264,7 @@ def test_the_same_jobs_give_the_same_log() -> None:
 def test_on_reserved_nodes_jobs_wait_for_room_in_order_and_all_end(policy: type) -> None:
     cluster = Cluster.uniform(3, cpu=4, memory=8)
     one, pod = np.array([1.0, 1.0, 0.0]), Allocation(2, 1)
-    works = [
-        Work(5.0 * at, 200.0, one, one, minimum=pod, maximum=pod, loss=falls_until(20.0)) for at in range(9)
-    ]
+    works = [Work(5.0 * at, 200.0, one, one, minimum=pod, maximum=pod, loss=falls_until(20.0)) for at in range(9)]
     engine, log = simulated(policy(), works, cluster)
     assert np.isfinite(engine.record.column("finished")).all()
     starts = [line.split("job=")[1].split(",")[0] for line in log.splitlines() if "Start(" in line]
@@ -291,9 +283,7 @@ def test_a_job_larger_than_any_node_is_spread(policy: type) -> None:
 @pytest.mark.parametrize("policy", [RoundRobin, SpeCon])
 def test_jobs_outlive_lost_nodes(policy: type) -> None:
     works = [container(20.0 * at, 300.0, 30.0, checkpoint=10.0) for at in range(20)]
-    engine, _ = simulated(
-        policy(), works, faults=Faults(1, node_lost=400.0, node_back=60.0, function_lost=4000.0)
-    )
+    engine, _ = simulated(policy(), works, faults=Faults(1, node_lost=400.0, node_back=60.0, function_lost=4000.0))
     assert engine.record.nodes_lost > 3
     assert np.isfinite(engine.record.column("finished")).all()
 

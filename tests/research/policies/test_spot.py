@@ -34,9 +34,7 @@ def test_it_waits_without_spot_as_long_as_on_demand_machines_can_still_end_it() 
 
 
 @pytest.mark.parametrize(("hours", "workers"), [(100.0, 1), (30.0, 2), (13.0, 4)])
-def test_it_takes_as_many_spot_workers_as_end_the_job_by_how_often_spot_was_there(
-    hours: float, workers: int
-) -> None:
+def test_it_takes_as_many_spot_workers_as_end_the_job_by_how_often_spot_was_there(hours: float, workers: int) -> None:
     found = elastic(situation(hours=hours, available=True), TERMS)  # at first a quarter of the time
     assert found == Holding(Kind.SPOT, workers, 0.1)
     seen = situation(hours=13.0, available=True, elapsed=20.0, there=20.0)
@@ -90,9 +88,7 @@ def test_uniform_progress_pays_for_on_demand_when_it_is_behind_and_stops_two_cha
     ahead = situation(hours=10.0, work=5.0, elapsed=10.0, done=5.1)
     assert uniform_progress(ahead, ONE) == Holding()
     held = Holding(Kind.ON_DEMAND, 1)
-    assert (
-        uniform_progress(situation(hours=10.0, work=5.0, elapsed=10.0, done=5.1, holding=held), ONE) == held
-    )
+    assert uniform_progress(situation(hours=10.0, work=5.0, elapsed=10.0, done=5.1, holding=held), ONE) == held
     assert uniform_progress(situation(available=True), ONE).kind is Kind.SPOT
 
 

@@ -116,9 +116,7 @@ def test_the_same_seed_gives_the_same_log() -> None:
 
 def test_jobs_outlive_lost_nodes() -> None:
     works = [tfjob(60.0 * at, 200.0, 3, checkpoint=10.0) for at in range(10)]
-    engine, _ = simulated(
-        works, 10.0, 10.0, 10.0, timeout=3600.0, faults=Faults(1, node_lost=400.0, node_back=60.0)
-    )
+    engine, _ = simulated(works, 10.0, 10.0, 10.0, timeout=3600.0, faults=Faults(1, node_lost=400.0, node_back=60.0))
     assert engine.record.nodes_lost > 2
     assert np.isfinite(engine.record.column("finished")).all()
 
@@ -132,9 +130,7 @@ def test_jobs_outlive_lost_nodes() -> None:
     ),
     seed=st.integers(0, 9),
 )  # fmt: skip
-def test_with_a_timeout_every_job_ends_or_is_given_up(
-    jobs: list[tuple[float, float, int, float]], seed: int
-) -> None:
+def test_with_a_timeout_every_job_ends_or_is_given_up(jobs: list[tuple[float, float, int, float]], seed: int) -> None:
     arrival, works = 0.0, []
     for gap, work, workers, cpu in jobs:
         arrival += gap

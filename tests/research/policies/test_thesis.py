@@ -40,9 +40,7 @@ def ran(*names: str, cores: float = 8.0, **changes: Any) -> tuple[Driver, list[a
     return driver, orders
 
 
-def test_every_job_trains_the_four_mini_epochs_in_their_order_and_none_begins_before_the_last_of_them() -> (
-    None
-):
+def test_every_job_trains_the_four_mini_epochs_in_their_order_and_none_begins_before_the_last_of_them() -> None:
     driver, orders = ran("a", "b", "c")
     driver.run()
     assert {one.state for one in driver.ended.values()} == {State.SUCCEEDED}

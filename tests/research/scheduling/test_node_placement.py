@@ -186,9 +186,7 @@ def test_a_shorter_task_preempts_a_longer_one_when_it_arrives() -> None:
 
 def test_elastic_tasks_grow_when_others_end() -> None:
     """Also under a policy that is asked about moving jobs alone where all jobs fit."""
-    works = [
-        Work(0.0, work, WORKER, minimum=Allocation(1, 0), maximum=Allocation(4, 0)) for work in (20.0, 100.0)
-    ]
+    works = [Work(0.0, work, WORKER, minimum=Allocation(1, 0), maximum=Allocation(4, 0)) for work in (20.0, 100.0)]
     for name in ("coach", "drf"):
         record = Engine(Cluster.uniform(1, 8, 16), list(works), policy(name)).run()
         # All four workers are at work until the end.

@@ -66,9 +66,7 @@ def write(tmp_path):
     def write(job=(), errors=()):
         good = json.loads((FILES / "LeNet/singleTenant83.json").read_text())[0]
         basic = json.loads((FILES / "errorFiles/basicErrorFile.json").read_text())
-        (tmp_path / "errorFiles/basicErrorFile.json").write_text(
-            json.dumps({**basic, **dict(errors)}, indent="\t")
-        )
+        (tmp_path / "errorFiles/basicErrorFile.json").write_text(json.dumps({**basic, **dict(errors)}, indent="\t"))
         (tmp_path / "job.json").write_text(json.dumps([{**good, **dict(job)}], indent="\t"))
         return tmp_path / "job.json"
 
@@ -99,9 +97,7 @@ def test_a_percentage_of_the_data_is_a_number_of_samples(write):
         ({"staticWorkers": 6, "staticServers": 5}, (6, 5), (6, 5), "static"),
     ],
 )
-def test_zero_means_no_limit_and_two_fixed_counts_are_a_static_policy(
-    write, errors, smallest, largest, policy
-):
+def test_zero_means_no_limit_and_two_fixed_counts_are_a_static_policy(write, errors, smallest, largest, policy):
     path = write(errors=errors)
     spec = convert(path)[0].job.spec
     assert spec.limits == (Allocation(*smallest), Allocation(*largest))

@@ -54,9 +54,7 @@ def test_json_is_read_as_well(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_says_where_it_is_and_what_would_be_right(
-    old: str, new: str, words: str, tmp_path: Path
-) -> None:
+def test_a_mistake_says_where_it_is_and_what_would_be_right(old: str, new: str, words: str, tmp_path: Path) -> None:
     text = (DATA / "cluster.yaml").read_text()
     assert old in text
     assert words in refusal(tmp_path, text.replace(old, new), "kubernetes")

@@ -80,6 +80,4 @@ def test_a_wrong_cell_is_named_with_its_line_and_its_column(row: str, words: str
 
 def test_a_model_without_speeds_is_named_with_its_line(tmp_path: Path) -> None:
     words = refusal(tmp_path, "job,arrival,work,model\na,0,5,vgg\n")
-    assert words.startswith(
-        "trace.csv:2: column model: \"vgg\" is given; no speeds of 'vgg' are known; name one of"
-    )
+    assert words.startswith("trace.csv:2: column model: \"vgg\" is given; no speeds of 'vgg' are known; name one of")

@@ -41,9 +41,7 @@ def test_amounts_are_those_of_slurm(tres: str, worker: list[float], tmp_path: Pa
     assert trace.works[0].worker.tolist() == worker
 
 
-@pytest.mark.parametrize(
-    ("elapsed", "seconds"), [("00:01:30", 90), ("1-02:03:04", 93784), ("02:03.500", 123)]
-)
+@pytest.mark.parametrize(("elapsed", "seconds"), [("00:01:30", 90), ("1-02:03:04", 93784), ("02:03.500", 123)])
 def test_elapsed_time_may_be_in_words(elapsed: str, seconds: float, tmp_path: Path) -> None:
     line = f"1|COMPLETED|2026-11-02T08:00:00|{elapsed}|cpu=1"
     trace = read(tmp_path, f"{HEADER.replace('ElapsedRaw', 'Elapsed')}{line}\n", "sacct")

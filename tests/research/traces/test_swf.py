@@ -85,7 +85,5 @@ def test_what_stands_for_unknown_processors_and_memory_is_said(tmp_path: Path) -
         (LINE.replace(" 100 ", " 0 "), "no job can be simulated: 1 job, its run time is 0: 1 (line 1)"),
     ],
 )  # fmt: skip
-def test_a_line_that_is_no_job_is_named_with_its_column(
-    content: str | bytes, words: str, tmp_path: Path
-) -> None:
+def test_a_line_that_is_no_job_is_named_with_its_column(content: str | bytes, words: str, tmp_path: Path) -> None:
     assert words in refusal(tmp_path, content, "swf", "t.swf")

@@ -31,9 +31,7 @@ def test_requests_of_helios_are_of_all_nodes_together_and_those_of_pai_of_each_i
         ("1,u,0,4,1,FAILED,2020-04-01 00:01:00,20", "a job before it has its number"),
     ],
 )
-def test_a_row_that_cannot_be_simulated_is_left_out_with_the_reason(
-    row: str, reason: str, tmp_path: Path
-) -> None:
+def test_a_row_that_cannot_be_simulated_is_left_out_with_the_reason(row: str, reason: str, tmp_path: Path) -> None:
     trace = read(tmp_path, HELIOS + "1,u,0,4,1,COMPLETED,2020-04-01 00:00:00,60\n" + row + "\n", "helios")
     assert [work.name for work in trace.works] == ["1"]
     assert notes(trace.left_out) == [(row[0], 3, reason)]

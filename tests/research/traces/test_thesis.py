@@ -15,9 +15,7 @@ JOB = """{ "id": "a", "servers": [ 1 | 2 ], "workers": [ 1, 1 | 3 ],
 
 
 def test_a_run_log_becomes_its_jobs() -> None:
-    one, other = read_trace(
-        "thesis:tests/data/thesis/runs/Cifar10/multi_job_default_scheduler_83_tl.txt"
-    ).works
+    one, other = read_trace("thesis:tests/data/thesis/runs/Cifar10/multi_job_default_scheduler_83_tl.txt").works
     assert (one.name, one.kind, one.minimum) == ("ogyil0hc48", "Cifar10", (1, 2))
     assert one.work == pytest.approx(845.18, abs=0.01)
     assert other.arrival >= 0
@@ -27,9 +25,7 @@ def test_a_job_of_three_workers_takes_as_long_as_it_took_there(tmp_path: Path) -
     trace = read(tmp_path, JOB, "thesis")
     (work,) = trace.works
     assert (work.minimum, work.work / 3) == ((3, 2), 840)
-    assert notes(trace.assumed) == [
-        ("", 0, "one core for each function, and the last allocation from the start")
-    ]
+    assert notes(trace.assumed) == [("", 0, "one core for each function, and the last allocation from the start")]
 
 
 def test_a_job_that_lacks_something_is_left_out_with_the_reason(tmp_path: Path) -> None:

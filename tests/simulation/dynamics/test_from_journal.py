@@ -99,9 +99,7 @@ def test_a_job_that_computes_all_the_time_tries_no_second_server_in_virtual_time
         """Seeds whose run measured a second server with one worker."""
         runs = {seed: runs_of(simulated(dynamics, seed, 2)[1])["job"] for seed in range(4)}
         return [
-            seed
-            for seed, run in runs.items()
-            if any(epoch.allocation == Allocation(1, 2) for epoch in run.job.epochs)
+            seed for seed, run in runs.items() if any(epoch.allocation == Allocation(1, 2) for epoch in run.job.epochs)
         ]
 
     assert with_a_server_more(learned) == []
@@ -170,9 +168,7 @@ def test_what_others_took_is_longer_on_a_slower_machine() -> None:
 
 def test_runs_of_another_job_of_that_name_say_nothing() -> None:
     records = simulated(DYNAMICS, 1)[1]
-    longer = [
-        replace(one, spec=spec(maxEpochs=77)) if isinstance(one, JobSubmitted) else one for one in records
-    ]
+    longer = [replace(one, spec=spec(maxEpochs=77)) if isinstance(one, JobSubmitted) else one for one in records]
     one, other = (Recorded("a", some, runs_of(some)) for some in (records, longer))
     with pytest.raises(ValueError, match="a: no other run of its job job"):
         predict(one, [other])

@@ -48,9 +48,7 @@ class Objective(StrEnum):
 
     SOONEST = "soonest"  #: the target as soon as the budget allows
     CHEAPEST = "cheapest"  #: the target at the lowest cost, within the deadline if there is one
-    MEAN_COMPLETION = (
-        "mean-completion"  #: for one job as `SOONEST`; for all the shortest mean completion time
-    )
+    MEAN_COMPLETION = "mean-completion"  #: for one job as `SOONEST`; for all the shortest mean completion time
 
 
 class JobView(Protocol):

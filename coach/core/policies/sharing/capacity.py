@@ -181,10 +181,7 @@ class Room:
 
     def share(self, amount: Vector) -> float:
         """The dominant share of `amount` in the whole cluster (1 for a resource that the cluster does not have)."""
-        return max(
-            need / have if have > 0 else float(need > 0)
-            for need, have in zip(amount, self.total, strict=True)
-        )
+        return max(need / have if have > 0 else float(need > 0) for need, have in zip(amount, self.total, strict=True))
 
     def change(self, claim: Claim, to: Allocation | None) -> None:
         """Change the allocation of `claim` to `to`."""
@@ -250,9 +247,7 @@ class Room:
         """The resource that `claim` lacks most for `to`."""
         before, after = claim.uses, claim.asks.needs(to)
         lacks = [
-            (self.used[i] + after[i] - before[i]) / max(self.total[i], 1e-300)
-            if after[i] > before[i]
-            else 0.0
+            (self.used[i] + after[i] - before[i]) / max(self.total[i], 1e-300) if after[i] > before[i] else 0.0
             for i in range(3)
         ]
         return RESOURCES[lacks.index(max(lacks))]
@@ -299,9 +294,7 @@ class Room:
         return Misfits(left.total(), frozenset(helpful))
 
     def _size(self, pod: Vector) -> float:
-        return max(
-            need / most if most > 0 else float(need > 0) for need, most in zip(pod, self.largest, strict=True)
-        )
+        return max(need / most if most > 0 else float(need > 0) for need, most in zip(pod, self.largest, strict=True))
 
 
 def _spread(runs: Iterable[Run], shape: Vector, count: int) -> tuple[list[Run], int]:

@@ -155,8 +155,7 @@ class Together:
         Of equal ones the job that is last in the queue (the order of `movable`) loses first.
         """
         moves = {
-            asks: tuple(move for move in MOVES if useful(asks, *move))
-            for asks in {claim.asks for claim in movable}
+            asks: tuple(move for move in MOVES if useful(asks, *move)) for asks in {claim.asks for claim in movable}
         }
         reducible = [
             (claim, self._way_down(claim, moves[claim.asks]))
@@ -342,11 +341,7 @@ class Together:
                 continue
             here = here or self.worth(claim, at)
             more = self.worth(claim, to)
-            if (
-                more <= here
-                or not claim.job.affordable(to)
-                or (best is not None and (workers, servers) == (1, 1))
-            ):
+            if more <= here or not claim.job.affordable(to) or (best is not None and (workers, servers) == (1, 1)):
                 continue
             gain = (more[1] - here[1]) * self._scale(claim) / claim.share(workers, servers)
             entry = here[0] - more[0], -gain, claim.rank, i, to
@@ -359,8 +354,7 @@ class Together:
 def _below(at: Allocation, moves: Moves) -> tuple[tuple[Allocation, int, int], ...]:
     """The allocations to which `moves` down from `at` lead, and what each moves."""
     return tuple(
-        (Allocation(at.workers - workers, at.servers - servers), workers, servers)
-        for workers, servers in moves
+        (Allocation(at.workers - workers, at.servers - servers), workers, servers) for workers, servers in moves
     )
 
 

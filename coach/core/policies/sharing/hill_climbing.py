@@ -87,10 +87,7 @@ class Climb:
         cheapest, least, most = self.cheapest(job), job.minimum, job.maximum
         for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)) if cheapest else RINGS[0]:
             to = Allocation(at.workers + workers, at.servers + servers)
-            if (
-                not least.workers <= to.workers <= most.workers
-                or not least.servers <= to.servers <= most.servers
-            ):
+            if not least.workers <= to.workers <= most.workers or not least.servers <= to.servers <= most.servers:
                 continue
             gain = (-job.epoch_cost(to) if cheapest else job.speed(to)) - value
             if gain > abs(value) * ROUNDING:

@@ -87,8 +87,7 @@ class Filling:
         self.room = Room(cluster)
         epochs = _epochs(jobs)
         self.shares = [
-            Share(job, place, epochs[job.id], self.room)
-            for place, job in enumerate(sorted(jobs, key=queue_order))
+            Share(job, place, epochs[job.id], self.room) for place, job in enumerate(sorted(jobs, key=queue_order))
         ]
         #: (share, before, after) in order; `_pack` takes the last ones back where the pods do not fit on the nodes.
         self._grants: list[tuple[Share, Allocation | None, Allocation]] = []

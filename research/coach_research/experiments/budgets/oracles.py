@@ -115,8 +115,6 @@ def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) ->
         for name in ORACLES:
             later = np.sort(_later(results, factor, name))  # those that missed are last
             axes.step(later, np.arange(1, len(later) + 1) / len(later), label=name)
-        axes.set(
-            title=f"{factor:g} times the money", xlabel="later than the best static choice, %", xlim=(-25, 75)
-        )
+        axes.set(title=f"{factor:g} times the money", xlabel="later than the best static choice, %", xlim=(-25, 75))
     axes.legend(fontsize=8)
     return {"budget-oracles": figure}

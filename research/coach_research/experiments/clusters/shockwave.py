@@ -84,8 +84,7 @@ class Job:
         """Seconds of all epochs, alone."""
         ends = [*(begin for begin, _ in self.batches[1:]), self.epochs]
         return sum(
-            (end - begin) * self.epoch_seconds(batch)
-            for (begin, batch), end in zip(self.batches, ends, strict=True)
+            (end - begin) * self.epoch_seconds(batch) for (begin, batch), end in zip(self.batches, ends, strict=True)
         )
 
 
@@ -131,9 +130,7 @@ def work(job: Job, start_seconds: float, ran: float | None) -> Work:
         minimum=count,
         maximum=count,
         speed=lambda plan: first,
-        paces=tuple(
-            (begin, 1.0 / job.epoch_seconds(batch) / slower / first) for begin, batch in job.batches[1:]
-        ),
+        paces=tuple((begin, 1.0 / job.epoch_seconds(batch) / slower / first) for begin, batch in job.batches[1:]),
         start_seconds=start_seconds,
     )
 
@@ -198,9 +195,7 @@ def accordion(model: str, batch: int, epochs: int) -> list[tuple[int, int]]:
             *range(80, 90),
         },
     }[model]
-    sizes = [
-        batch if epoch in critical or epoch <= 0.3 * epochs else LARGEST[model] for epoch in range(epochs)
-    ]
+    sizes = [batch if epoch in critical or epoch <= 0.3 * epochs else LARGEST[model] for epoch in range(epochs)]
     return [(epoch, sizes[epoch]) for epoch in range(1, epochs) if sizes[epoch] != sizes[epoch - 1]]
 
 
@@ -231,9 +226,7 @@ def habits(policy: str) -> Habits:
     slope, base = np.polyfit([row["leave"] / row["rounds"] for row in rows], late, 1).tolist()
     rests = sum(job.gpus * (1.0 + (len(job.batches) - 1) / 2.0) for job in trace())
     idle = sum(
-        row["round_s"] * (row["scheduled_gpu_rounds"] - rests)
-        - row["trained_gpu_s"]
-        - each * row["leave_gpus"]
+        row["round_s"] * (row["scheduled_gpu_rounds"] - rests) - row["trained_gpu_s"] - each * row["leave_gpus"]
         for row, each in zip(rows, late, strict=True)
     )
     return Habits((base, slope), idle / sum(row["start_gpus"] for row in rows))

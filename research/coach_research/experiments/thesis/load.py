@@ -126,10 +126,7 @@ def run(
     driver.run()
     ends = np.array([one.ended for one in driver.ended.values()])
     epochs = [
-        epoch.seconds
-        for one in driver.ended.values()
-        for epoch in one.final.epochs
-        if epoch.kind is EpochKind.FULL
+        epoch.seconds for one in driver.ended.values() for epoch in one.final.epochs if epoch.kind is EpochKind.FULL
     ]
     return {
         "seconds an epoch": float(np.mean(epochs)),
@@ -161,18 +158,14 @@ def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> s
                 cells.append(f"{mean:+.1f} ± {half:.1f}")
             for key, form in (("pairs on one node, %", ".0f"), ("mean completion, s", ".0f")):
                 cells += [f"{of(name, key).mean():{form}}" for name in parameters["placements"]]
-            cells.append(
-                ", ".join(map(str, what["printed"])) if network == next(iter(parameters["networks"])) else ""
-            )
+            cells.append(", ".join(map(str, what["printed"])) if network == next(iter(parameters["networks"])) else "")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _change(results: Mapping[str, FloatArray], at: str, first: str, other: str) -> tuple[float, float]:
     """How much longer epochs are than under the first placement, %, and half of its 95 % interval."""
-    change = 100 * (
-        results[f"{at}, {other}: seconds an epoch"] / results[f"{at}, {first}: seconds an epoch"] - 1
-    )
+    change = 100 * (results[f"{at}, {other}: seconds an epoch"] / results[f"{at}, {first}: seconds an epoch"] - 1)
     half = t95(len(change)) * change.std(ddof=1) / math.sqrt(len(change)) if len(change) > 1 else 0.0
     return float(change.mean()), float(half)
 

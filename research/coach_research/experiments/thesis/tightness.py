@@ -85,9 +85,7 @@ def tightness(parameters: Mapping[str, Any], jobs: int, cores: float) -> float:
     return float(FEWEST * jobs / (parameters["nodes"] * math.floor(parameters["cores"] / cores)))
 
 
-def run(
-    parameters: Mapping[str, Any], jobs: int, cores: float, placement: str, seed: int
-) -> dict[str, float]:
+def run(parameters: Mapping[str, Any], jobs: int, cores: float, placement: str, seed: int) -> dict[str, float]:
     """One run; completion times are NaN where a job never ends."""
     nodes = [Node(f"node-{n}", Resources(parameters["cores"], 56.0)) for n in range(parameters["nodes"])]
     driver = Watched(

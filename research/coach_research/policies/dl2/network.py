@@ -134,9 +134,7 @@ class Network:
             about = json.loads(str(arrays.pop("about")))
             number = about.pop("format")
         except Exception as error:
-            raise ValueError(
-                f"it is no file of `coach train dl2` ({type(error).__name__}: {error})"
-            ) from error
+            raise ValueError(f"it is no file of `coach train dl2` ({type(error).__name__}: {error})") from error
         if number != FORMAT:
             raise ValueError(f"its format is {number}, wanted {FORMAT}")
         try:
@@ -147,9 +145,7 @@ class Network:
                 float(about.pop("slot")), int(about.pop("most")), int(about.pop("window")), flat, about,
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"it is no file of `coach train dl2` ({type(error).__name__}: {error})"
-            ) from error
+            raise ValueError(f"it is no file of `coach train dl2` ({type(error).__name__}: {error})") from error
         width, side = len(made.weights["b0"]), made.most + 1
         shapes = (made.weights["w0"].shape, made.weights["w2"].shape, made.progress.shape)
         inputs, outputs = len(made.kinds) + MORE, len(STEPS)

@@ -167,9 +167,7 @@ def _kind(job: JobView, network: Network) -> int:
 def _nearest(job: JobView, network: Network) -> int:
     most = job.maximum
     compared = [
-        at
-        for at in COMPARED
-        if at.workers <= most.workers and at.servers <= most.servers and max(at) <= network.most
+        at for at in COMPARED if at.workers <= most.workers and at.servers <= most.servers and max(at) <= network.most
     ]
     if not compared:
         return 0

@@ -75,11 +75,7 @@ class BetweenEpochs:
         job, current = share.job, share.job.current
         if current is None and blocked:
             filling.close(share, Reason.QUEUE)
-        elif (
-            current is None
-            or job.fixed is not None
-            or not (_inside(job, current) and job.affordable(current))
-        ):
+        elif current is None or job.fixed is not None or not (_inside(job, current) and job.affordable(current)):
             filling.give(share, share.next())
         elif not filling.give(share, current):
             share.closed, share.refusal = False, None
@@ -120,9 +116,7 @@ class BetweenEpochs:
 
     def _victims(self, filling: Filling, trials: Sequence[Share]) -> set[str]:
         """The best-effort jobs to preempt, for one waiting trial after the other."""
-        holding = [
-            share for share in filling.shares if share.job.current is not None and share.refusal not in _NEVER
-        ]
+        holding = [share for share in filling.shares if share.job.current is not None and share.refusal not in _NEVER]
         gone: set[str] = set()
         placed: list[Claim] = []
         for trial in trials:
@@ -134,11 +128,7 @@ class BetweenEpochs:
 
             def fits(out: Sequence[Running], here: list[Share] = here, claim: Claim = claim) -> bool:
                 names = {running.job for running in out}
-                held = (
-                    _claim(share, share.job.current, filling.room)
-                    for share in here
-                    if share.job.id not in names
-                )
+                held = (_claim(share, share.job.current, filling.room) for share in here if share.job.id not in names)
                 return not filling.room.misfits(list(chain(held, placed, [claim]))).pods
 
             gone |= {str(victim.job) for victim in self.choice(candidates, fits, trial.job.priority)}

@@ -112,9 +112,7 @@ class BestEffort:
         for place, node in zip(places, nodes, strict=True):
             taken += 1
             have = free.get(node) or room[node].tolist()
-            free[node] = have = [
-                a + b for a, b in zip(have, self._table[DEMAND, place].tolist(), strict=True)
-            ]
+            free[node] = have = [a + b for a, b in zip(have, self._table[DEMAND, place].tolist(), strict=True)]
             if have[0] >= goal[0] and have[1] >= goal[1] and have[2] >= goal[2]:
                 break
         else:

@@ -228,9 +228,7 @@ class TrialFirst(SchedulingPolicy):
 
     # -- promises --------------------------------------------------------------------------------------------------
 
-    def _promise(
-        self, job: JobState, victims: Sequence[JobState], room: FloatArray, view: EngineView
-    ) -> None:
+    def _promise(self, job: JobState, victims: Sequence[JobState], room: FloatArray, view: EngineView) -> None:
         """Reserve for `job` what the victims release."""
         held = {victim.id: demand(victim, victim.plan) for victim in victims}
         if single(job):
@@ -357,8 +355,6 @@ def seconds_left(job: JobState) -> float:
     return job.remaining().expected / speed if speed > 0 else math.inf
 
 
-def _suffices(
-    node: NodeId, held: dict[JobId, dict[NodeId, FloatArray]], room: FloatArray, job: JobState
-) -> bool:
+def _suffices(node: NodeId, held: dict[JobId, dict[NodeId, FloatArray]], room: FloatArray, job: JobState) -> bool:
     there = room[node] + sum((nodes[node] for nodes in held.values() if node in nodes), NOTHING)
     return bool((there >= job.worker - TOLERANCE).all())

@@ -35,17 +35,13 @@ class AlloX(Shares):
         free = round(1.0 / unit) - sum(share == 1.0 for share in given.values())
         waiting = [job for job in jobs if given[job.id] != 1.0]
         waiting = waiting[: max(int(self.alpha * len(waiting)), free)]
-        seconds = np.repeat(
-            np.array([[seconds_left(job)] for job in waiting]).reshape(-1, 1), max(0, free), axis=1
-        )
+        seconds = np.repeat(np.array([[seconds_left(job)] for job in waiting]).reshape(-1, 1), max(0, free), axis=1)
         # Column (place - 1) free + processor: as the place-th from its end the job delays itself and those behind it.
         costs = np.concatenate([place * seconds for place in range(1, len(waiting) + 1)] or [seconds], axis=1)
         first: dict[int, tuple[int, JobState]] = {}
         for row, column in zip(*linear_sum_assignment(costs), strict=True):
             place, processor = divmod(int(column), free)
-            first[processor] = max(
-                first.get(processor, (-1, jobs[0])), (place, waiting[row]), key=lambda one: one[0]
-            )
+            first[processor] = max(first.get(processor, (-1, jobs[0])), (place, waiting[row]), key=lambda one: one[0])
         for _, job in first.values():
             given[job.id] = unit / width(job, view)
         self._given = given

@@ -74,9 +74,7 @@ class Rounds(SchedulingPolicy):
             yield from self._begin(view)
         elif view.jobs:
             chosen, self._next = self._next, None
-            late = self.switch_seconds(
-                (yield from self._leave(self._choose(view) if chosen is None else chosen, view))
-            )
+            late = self.switch_seconds((yield from self._leave(self._choose(view) if chosen is None else chosen, view)))
             if late:
                 self._between, self._begins = True, view.now + late
                 yield ScheduleTimer(self._begins)
@@ -177,7 +175,4 @@ def _in_order(room: FloatArray, job: JobState) -> Plan:
 
 def _fits(free: FloatArray, job: JobState, plan: Plan) -> bool:
     held = demand(job, job.plan)
-    return all(
-        (need <= free[node] + held.get(node, 0.0) + TOLERANCE).all()
-        for node, need in demand(job, plan).items()
-    )
+    return all((need <= free[node] + held.get(node, 0.0) + TOLERANCE).all() for node, need in demand(job, plan).items())

@@ -242,9 +242,9 @@ def test_a_job_is_paid_by_the_account_that_it_names_and_by_all_whose_labels_it_h
     one.submit(labelled("a", {**VISION, "paper": "x"}, budget={"account": "own"}))
     one.run()
     paid = one.job("a").ledger.spent
-    assert paid and {
-        name: spent(one, name) for name in ("department", "vision", "paper", "own")
-    } == dict.fromkeys(("department", "vision", "paper", "own"), paid)
+    assert paid and {name: spent(one, name) for name in ("department", "vision", "paper", "own")} == dict.fromkeys(
+        ("department", "vision", "paper", "own"), paid
+    )
     assert one.reducer.accounts.innermost(one.job("a")) == ["own", "vision", "paper"]
 
 

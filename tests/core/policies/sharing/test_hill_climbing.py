@@ -128,9 +128,7 @@ def test_alone(climb: Climb, job: Job, expected: str | None) -> None:
 def test_each_step_says_where_from_where_to_and_what_it_gains_and_costs() -> None:
     job = Job("a", server_speed(100.0), maximum=Allocation(2, 1))
     _, steps = SOONEST(job)
-    assert steps == [
-        Step("a", Allocation(1, 1), Allocation(2, 1), Reason.SPEED, 0.02 - 0.01, "epochs/s", 150.0)
-    ]
+    assert steps == [Step("a", Allocation(1, 1), Allocation(2, 1), Reason.SPEED, 0.02 - 0.01, "epochs/s", 150.0)]
     assert str(steps[0]) == "job a 1x1 -> 2x1: speed, 0.01 epochs/s, an epoch costs 150"
 
 
@@ -164,9 +162,7 @@ def test_each_step_says_where_from_where_to_and_what_it_gains_and_costs() -> Non
             ["job a 2x1, not 1x1: late, 10 an epoch, an epoch costs 320"],
             id="what the deadline prunes",
         ),
-        pytest.param(
-            SOONEST, Job("a", server_speed(1.0, worker=9.0)), [], id="what is slower is not worth a word"
-        ),
+        pytest.param(SOONEST, Job("a", server_speed(1.0, worker=9.0)), [], id="what is slower is not worth a word"),
     ],
 )
 def test_what_was_pruned_is_said_and_by_what(climb: Climb, job: Job, pruned: list[str]) -> None:
@@ -181,9 +177,7 @@ positive = st.floats(0.0, 50.0)
 
 @st.composite
 def smooth_jobs(draw: st.DrawFn) -> Job:
-    speed = server_speed(
-        1.0 + draw(positive), draw(positive), draw(positive), draw(positive) / 10, draw(positive) / 10
-    )
+    speed = server_speed(1.0 + draw(positive), draw(positive), draw(positive), draw(positive) / 10, draw(positive) / 10)
     job = Job("a", speed, maximum=Allocation(draw(st.integers(1, 5)), draw(st.integers(1, 5))))
     costs = sorted(job.epoch_cost(a) for a in allocations(job))
     return Job(

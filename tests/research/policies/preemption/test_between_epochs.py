@@ -149,6 +149,4 @@ def test_a_preempted_job_may_stay_when_the_trial_is_gone() -> None:
     decided(chosen, [be("a", ONE, busy=True), te("t", created=1.0, maximum=ONE)], cluster(2))
     assert decided(chosen, [be("a", ONE)], cluster(2)) == {"a": "1x1"}
     again = [be("a", ONE), te("u", created=9.0, maximum=ONE)]
-    assert decided(chosen, again, cluster(2)) == {"a": "-", "u": "1x1"}, (
-        "it never left, so it was not preempted"
-    )
+    assert decided(chosen, again, cluster(2)) == {"a": "-", "u": "1x1"}, "it never left, so it was not preempted"

@@ -143,9 +143,7 @@ STORIES: list[tuple[str, list[Work], list[float], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("works", "nodes", "expected"), [pytest.param(*row[1:], id=row[0]) for row in STORIES]
-)
+@pytest.mark.parametrize(("works", "nodes", "expected"), [pytest.param(*row[1:], id=row[0]) for row in STORIES])
 def test_fitgpp(works: list[Work], nodes: list[float], expected: list[str]) -> None:
     assert log_of(works, nodes) == expected
 
@@ -160,8 +158,7 @@ def test_lrtp_preempts_cluster_wide_until_a_node_has_room() -> None:
     works = [be(0, 30, 3), be(0, 20, 2), be(0, 10, 2), te(1, 3, 4)]
     nodes = [3, 4]
     without, trimmed = (
-        [line for line in log_of(works, nodes, f"lrtp:trim={word}") if "preempt" in line]
-        for word in ("no", "yes")
+        [line for line in log_of(works, nodes, f"lrtp:trim={word}") if "preempt" in line] for word in ("no", "yes")
     )
     assert without == ["1 j0 preempt", "1 j1 preempt", "1 j2 preempt"]
     assert trimmed == ["1 j1 preempt", "1 j2 preempt"]
@@ -190,9 +187,7 @@ def test_rand_draws_from_its_own_numbers() -> None:
 def gang(at: float, kind: str, workers: int, servers: int, work: float = 9.0) -> Work:
     """A job of so many pods of one core, which trains an epoch a second."""
     counts, core = Allocation(workers, servers), np.array([1.0, 0.0, 0.0])
-    return Work(
-        at, work, core, core, kind=kind, minimum=counts, maximum=counts, speed=lambda plan: 1.0, grace=2.0
-    )
+    return Work(at, work, core, core, kind=kind, minimum=counts, maximum=counts, speed=lambda plan: 1.0, grace=2.0)
 
 
 @pytest.mark.parametrize("spec", ["fitgpp", "lrtp", "rand"])
@@ -264,9 +259,7 @@ def test_whatever_happens_all_jobs_end_and_nothing_is_kept(spec: str, seed: int)
     assert (record.column("finished") - record.column("arrived") >= record.column("work") - 1e-6).all()
     assert np.allclose(engine.free, engine.capacity)
     if isinstance(policy, TrialFirst):
-        assert not (
-            policy._trials or policy._others or policy._promises or policy._promised or policy._of_victim
-        )
+        assert not (policy._trials or policy._others or policy._promises or policy._promised or policy._of_victim)
         assert np.allclose(policy._kept, 0.0)
         most = 3 if "P=3" in spec else 1
         assert record.column("preemptions").max() <= most
@@ -280,9 +273,7 @@ def test_fifo_event_by_event() -> None:
 def test_fifo_gives_the_last_one_served_what_is_left_and_the_rest_later() -> None:
     def elastic(at: float, work: float) -> Work:
         core = np.array([1.0, 0.0, 0.0])
-        return Work(
-            at, work, core, core, minimum=Allocation(1, 1), maximum=Allocation(2, 2), speed=lambda plan: 1.0
-        )
+        return Work(at, work, core, core, minimum=Allocation(1, 1), maximum=Allocation(2, 2), speed=lambda plan: 1.0)
 
     assert log_of([elastic(0, 5), elastic(1, 9), elastic(2, 9)], [6], "fifo") == [
         "0 j0 start 0",

@@ -20,9 +20,7 @@ from coach_research.policies.preemption.candidates import BestEffort
 from coach_research.policies.preemption.victims import Rule, Running, choose, scores
 from coach_research.scheduling.best_fit import weights
 
-CASES = yaml.load((Path(__file__).parents[3] / "conformance/preempt.yaml").read_text(), yaml.CSafeLoader)[
-    "cases"
-]
+CASES = yaml.load((Path(__file__).parents[3] / "conformance/preempt.yaml").read_text(), yaml.CSafeLoader)["cases"]
 
 
 def resources(raw: dict[str, Any]) -> Resources:
@@ -39,9 +37,7 @@ class Case:
     def __init__(self, raw: dict[str, Any]) -> None:
         self.nodes = [Node(node["name"], resources({"memory": 1000, **node})) for node in raw["nodes"]]
         self.weight = weights(np.array([vector(node.capacity) for node in self.nodes]))
-        self.foreign = [
-            ForeignPod(pod["foreign"], resources(pod), node=pod["node"]) for pod in raw.get("bound", [])
-        ]
+        self.foreign = [ForeignPod(pod["foreign"], resources(pod), node=pod["node"]) for pod in raw.get("bound", [])]
         self.pods = {job["job"]: self._pods(job) for job in raw.get("running", [])}
         self.running = [
             Running(
@@ -60,9 +56,7 @@ class Case:
         preemptor = raw["preemptor"]
         self.trial, self.priority = preemptor.get("trial", True), preemptor.get("priority", 0)
         shapes = [resources(pod) for pod in preemptor["pods"] for _ in range(pod.get("count", 1))]
-        members = tuple(
-            PodRequest(PodId("preemptor", Role.WORKER, i), shape, 0, 0.0) for i, shape in enumerate(shapes)
-        )
+        members = tuple(PodRequest(PodId("preemptor", Role.WORKER, i), shape, 0, 0.0) for i, shape in enumerate(shapes))
         # The planner of gangs wants one of each role.
         nothing = Resources(0, 0)
         members += tuple(
@@ -135,9 +129,7 @@ def worlds(draw: st.DrawFn) -> tuple[np.ndarray, list[tuple[int, Running]], np.n
 
 @given(worlds(), st.sampled_from(Rule), st.booleans(), st.integers(0, 2), st.sampled_from([0.0, 1.0, 4.0]))
 @settings(max_examples=400, deadline=None)
-def test_whole_arrays_choose_as_the_rule_does(
-    world: Any, rule: Rule, trim: bool, priority: int, s: float
-) -> None:
+def test_whole_arrays_choose_as_the_rule_does(world: Any, rule: Rule, trim: bool, priority: int, s: float) -> None:
     room, running, need, capacity = world
     weight = weights(capacity)
     demand = {task.job: task.demand / np.where(weight > 0, weight, 1.0) for _, task in running}
@@ -173,6 +165,4 @@ def test_whole_arrays_choose_as_the_rule_does(
 
 
 def _job(task: Running) -> Any:
-    return SimpleNamespace(
-        id=task.job, grace=float(task.grace), preemptions=task.preempted, priority=task.priority
-    )
+    return SimpleNamespace(id=task.job, grace=float(task.grace), preemptions=task.preempted, priority=task.priority)
