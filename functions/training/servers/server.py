@@ -36,7 +36,8 @@ class Push:
     gradients: Sequence[Any]
     #: By how many the view that it offers as the next one is newer; 0 for none.
     offer: int
-    rule: Any
+    #: Of each slice; the norm that it clips by is the same in all.
+    rules: Sequence[Any]
 
 
 # -- commands, with Tell of the membership -----------------------------------------------------------------------------
@@ -81,7 +82,7 @@ class End:
 
 Command = Tell | Reply | Ship | Norms | End
 
-#: Update a slice: its arrays, the workers' gradients in their order, the rule, the number of the update, what the sum
+#: Update a slice: its arrays, the workers' gradients in their order, its rule, the number of the update, what the sum
 #: of squares of all slices is (None where the rule does not clip by the norm).
 Update = Callable[[list[Any], Sequence[Any], Any, int, float | None], None]
 
@@ -257,7 +258,7 @@ class Server:
             for piece, of in step.pushes.items()
             if piece not in step.done and len(of) == len(members) and all(number in self.slices for number in piece)
         }
-        if any(pushes[0].rule.clip_norm is not None for pushes in there.values()):
+        if any(pushes[0].rules[0].clip_norm is not None for pushes in there.values()):
             total = self._norm(step, there)
             if total is None:
                 return
@@ -271,7 +272,7 @@ class Server:
                     continue  # before a worker died: the others repeat the step
                 slice_.count, slice_.applied = slice_.count + 1, step.clock
                 gradients = [push.gradients[place] for push in pushes]
-                self._update(slice_.arrays, gradients, pushes[0].rule, slice_.count, total)
+                self._update(slice_.arrays, gradients, pushes[0].rules[place], slice_.count, total)
             for worker in members:
                 self._reply(worker, {"op": "weights", "clock": step.clock}, piece)
         if there and step.done == set(slices.pieces(self.view.owner, self.view.servers.index(self.name))):

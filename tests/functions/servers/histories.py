@@ -337,7 +337,7 @@ class ServedWorld(World):
         self._to_server(process, link, first, "add", name, number, clock, list(what[2]))
         for piece, server in self._pieces(link.view):
             gradients = [Gradient(process.weights[number_], clock) for number_ in piece]
-            push = Push(piece, clock, gradients, int(what[2][0]), self._rule)
+            push = Push(piece, clock, gradients, int(what[2][0]), [self._rule] * len(piece))
             self._to_server(process, link, server, "push", name, number, push)
 
     @staticmethod
