@@ -83,7 +83,7 @@ def test_a_member_that_dies_is_done_without(gang: Gang, tmp_path: Path, role: st
     os.kill(gang.functions[role, 1].health()["child_pid"], signal.SIGKILL)
     group.until_members(0) if role == "worker" else group.until_servers(0)
     if role == "worker":
-        group.join(2)
+        group.join(2, servers=2)
         group.resize(0, 2, servers=[0, 1])
         group.until_members(0, 2)
     report = group.done(0)[0]
