@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training.membership import slices
+from training.membership.coordinator import KEPT
 from training.membership.messages import Alive, Entered, Hello, Message, Order, Out, Ping, Tell, View
 from training.membership.slices import Piece
 
@@ -138,6 +139,7 @@ class Server:
                 self._commands.append(End(because))
             case Order(view) if view.number > self._seen:
                 self._seen = view.number
+                self._forget(view.number - KEPT + 1)
                 self._ordered[view.number] = view
                 if view.planned and view.number != self._agreed:
                     self._ready(view)
@@ -164,9 +166,8 @@ class Server:
         self.view, self.settled, self._step = view, False, None
         self._said.clear()
         self._pulls.clear()
-        self._ordered = {number: each for number, each in self._ordered.items() if number > view.number}
-        for number in [each for each in self._joined if each < view.number]:
-            del self._joined[number]
+        self._forget(view.number)
+        self._ordered.pop(view.number, None)
         shipped, self._shipped = self._shipped, []
         for each in shipped:
             self._take_in(*each)
@@ -177,6 +178,13 @@ class Server:
         early, self._early = self._early, []
         for number, call, arguments in early:
             self._in_view(number, call, *arguments)
+
+    def _forget(self, before: int) -> None:
+        """Views before this one are not entered any more."""
+        self._ordered = {number: each for number, each in self._ordered.items() if number >= before}
+        for number in [each for each in self._joined if each < before]:
+            del self._joined[number]
+        self._early = [each for each in self._early if each[0] >= before]
 
     def migrate(self) -> None:
         """Ship what others own in this view."""
