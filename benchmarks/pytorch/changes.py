@@ -4,8 +4,8 @@
 
 Real functions on this machine, each worker with one thread, Adam, a small model and one of 10 million weights (40 MB,
 with 80 MB of Adam's) by all-reduce, and the large one on an elastic server, which keeps Adam's: a worker that joins
-gets slices of the weights from it. Beside it torchrun on a training of the same sizes: where a process dies, it starts all of them
-again; where torchrun does not start (Debian's 1.13 does not on Python 3.11), its row is left out. Writes
+gets slices of the weights from it. Beside it torchrun on a training of the same sizes: where a process dies, it starts
+all of them again; where torchrun does not start (Debian's 1.13 does not on Python 3.11), its row is left out. Writes
 results/pytorch/changes.md.
 """
 
