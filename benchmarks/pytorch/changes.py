@@ -191,7 +191,8 @@ def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[flo
         "the end of the last step in the old group until all workers of the new one have the state and train. A kill: "
         "from the signal until the survivors take the step up again; torchrun (`--monitor_interval 0.1`) starts all "
         "processes again, and a training would still have to go back to its last checkpoint. Failed: ended, or without "
-        f"a step for {RESTART_SECONDS:.0f} s.",
+        f"a step for {RESTART_SECONDS:.0f} s. With a server the others "
+        "take up their next step while the newcomer gets the weights, and wait for it there.",
         "",
         "| change | " + " | ".join(MODELS) + " |",
         "| --- |" + " --- |" * len(MODELS),
