@@ -258,9 +258,9 @@ def _release_pods(job: Job, action: act.ReleasePods) -> None:
 
 
 def _shrink_group(job: Job) -> None:
-    """Members are gone. A parameter-server group ends with them, an elastic one with the last of a role."""
+    """Members are gone. A group ends with them, an elastic one with the last of a role."""
     roles = {pod.role for pod in job.members if pod in job.pods and not job.pods[pod].releasing}
-    if not job.spec.elastic or not {pod.role for pod in job.members} <= roles:
+    if not job.elastic or not {pod.role for pod in job.members} <= roles:
         job.group = ""
 
 

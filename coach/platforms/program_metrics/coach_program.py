@@ -49,6 +49,24 @@ def checkpoint_now() -> bool:
     return wanted
 
 
+def group_changed() -> bool:
+    """Whether the group of workers is to be formed anew, by the variables of torchrun as they are now.
+
+    True at the first call: make it before the group is formed. A worker that starts later waits there until the others
+    take it in, and one that is to leave ends in its call (SystemExit). All workers call it equally often, where they
+    have trained the same steps; each waits for the others. A call takes some milliseconds.
+    """
+    _coach.group, first = True, not _coach.group
+    while True:
+        answer = _coach.send({"group": True}).get("group") or {}
+        if not answer.get("wait"):
+            break
+    if answer.get("leave"):
+        raise SystemExit
+    os.environ.update(answer.get("env", {}))
+    return first or "env" in answer
+
+
 class _Coach:
     """The connection to Coach, where there is one, and what it has asked for."""
 
@@ -56,7 +74,7 @@ class _Coach:
     pause, pause_after_failure = 0.5, 5.0
 
     def __init__(self) -> None:
-        self.asks = self.stop = self.checkpoint = False
+        self.asks = self.stop = self.checkpoint = self.group = False
         self._next = 0.0
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -65,9 +83,9 @@ class _Coach:
             self.asks = True
             self.send({})
 
-    def send(self, what: dict[str, object]) -> None:
+    def send(self, what: dict[str, object]) -> dict:
         if "COACH_JOB" not in os.environ:
-            return
+            return {}
         self._next = time.monotonic() + self.pause
         try:
             with open(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"], encoding="utf-8") as file:  # noqa: PTH123
@@ -81,9 +99,10 @@ class _Coach:
                 answer = json.loads(response.read().decode())
         except (OSError, ValueError, KeyError):
             self._next = time.monotonic() + self.pause_after_failure
-            return
+            return {}
         self.stop = self.stop or bool(answer.get("stop"))
         self.checkpoint = self.checkpoint or bool(answer.get("checkpoint"))
+        return answer
 
 
 _coach = _Coach()
