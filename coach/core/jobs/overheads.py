@@ -75,8 +75,8 @@ class Times:
             if not (epoch.starts or epoch.report.workers_lost):
                 paces.setdefault(epoch.allocation, []).append(1.0 / epoch.epochs_per_second)
         starts, regrouped = list[tuple[float, float]](), list[float]()
-        for before, epoch in pairwise([None, *epochs]):
-            if epoch is None or not epoch.starts or epoch.allocation not in paces:
+        for before, epoch in zip([None, *epochs], epochs, strict=False):
+            if not epoch.starts or epoch.allocation not in paces:
                 continue
             expected = epoch.fraction * statistics.median(paces[epoch.allocation])
             if epoch.regrouped_after(before):

@@ -64,7 +64,9 @@ Called = Callable[[str], None]
 class Worker:
     """One worker's process, from `start` until `ended`."""
 
-    def __init__(self, supervisor: asyncio.subprocess.Process, name: str, mark: str, heard: Heard, called: Called | None):
+    def __init__(
+        self, supervisor: asyncio.subprocess.Process, name: str, mark: str, heard: Heard, called: Called | None
+    ):
         self.name = name
         self._supervisor = supervisor
         self._mark = mark
@@ -458,7 +460,9 @@ class Programs:
             env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             # Only the first worker's reports count.
-            wanted=Wanted(spec.metric, program.sources() if pod.name == next(iter(groups)) else (), program.samples_per_epoch),
+            wanted=Wanted(
+                spec.metric, program.sources() if pod.name == next(iter(groups)) else (), program.samples_per_epoch
+            ),
             seconds=max(0.0, order.due - self._now()),
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,

@@ -5,10 +5,11 @@ it reports. Whatever the program has started ends with it, in whichever session 
 orphans to the supervisor (PR_SET_CHILD_SUBREAPER), which kills its descendants until none is left. It does so, too,
 when its standard input ends, that is when the handler has died, however it died.
 
-Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now, and
-`{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds, and `{"group": ...}` answers a call. Answers are lines of JSON on standard
-output: a `ProgramReport` with `"seconds": s`, s seconds after the start, `{"works": true}` where its processes have
-computed, read or written since the last look, `{"call": true}` where it calls `group_changed`, and at last an `Ended`.
+Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now,
+`{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds, and `{"group": ...}` answers its call of
+`group_changed`. Answers are lines of JSON on standard output: a `ProgramReport` with `"seconds": s`, s seconds after
+the start, `{"works": true}` where its processes have computed, read or written since the last look, `{"call": true}`
+for a call of `group_changed`, and at last an `Ended`.
 """
 
 from __future__ import annotations

@@ -56,15 +56,14 @@ def group_changed() -> bool:
     take it in, and one that is to leave ends in its call (SystemExit). All workers call it equally often, where they
     have trained the same steps; each waits for the others. A call takes some milliseconds.
     """
-    _coach.group, first = True, not _coach.group
-    while True:
-        answer = _coach.send({"group": True}).get("group") or {}
-        if not answer.get("wait"):
-            break
-    if answer.get("leave"):
+    first, _coach.called = not _coach.called, True
+    _coach.send({"group": True})
+    while "wait" in _coach.group:
+        _coach.send({"group": True})
+    if "leave" in _coach.group:
         raise SystemExit
-    os.environ.update(answer.get("env", {}))
-    return first or "env" in answer
+    os.environ.update(_coach.group.get("env", {}))
+    return first or "env" in _coach.group
 
 
 class _Coach:
@@ -74,7 +73,8 @@ class _Coach:
     pause, pause_after_failure = 0.5, 5.0
 
     def __init__(self) -> None:
-        self.asks = self.stop = self.checkpoint = self.group = False
+        self.asks = self.stop = self.checkpoint = self.called = False
+        self.group: dict[str, dict[str, str]] = {}
         self._next = 0.0
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -83,9 +83,10 @@ class _Coach:
             self.asks = True
             self.send({})
 
-    def send(self, what: dict[str, object]) -> dict:
+    def send(self, what: dict[str, object]) -> None:
+        self.group = {}
         if "COACH_JOB" not in os.environ:
-            return {}
+            return
         self._next = time.monotonic() + self.pause
         try:
             with open(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"], encoding="utf-8") as file:  # noqa: PTH123
@@ -99,10 +100,10 @@ class _Coach:
                 answer = json.loads(response.read().decode())
         except (OSError, ValueError, KeyError):
             self._next = time.monotonic() + self.pause_after_failure
-            return {}
+            return
         self.stop = self.stop or bool(answer.get("stop"))
         self.checkpoint = self.checkpoint or bool(answer.get("checkpoint"))
-        return answer
+        self.group = answer.get("group") or {}
 
 
 _coach = _Coach()
