@@ -81,7 +81,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return [{"regroups": "0", **row} for row in csv.DictReader(file)]
+        return [{**row, "regroups": row.get("regroups", "0")} for row in csv.DictReader(file)]
 
 
 def write(rows: Sequence[dict[str, Any]], out: Path) -> None:

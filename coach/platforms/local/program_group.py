@@ -46,6 +46,11 @@ class Group:
         self._waiting.add(worker)
         self._resolve()
 
+    def forget(self, worker: str) -> None:
+        """A worker starts that has the name of an earlier one."""
+        self._waiting.discard(worker)
+        self.left.discard(worker)
+
     def hold(self, seconds: float) -> None:
         """Let the calls wait for a decision, at most so many seconds."""
         self._until = asyncio.get_running_loop().time() + seconds

@@ -142,7 +142,7 @@ class Run:
         self.group = action.group
         #: The names of the workers that it is to have.
         self.names = [pod.name for pod in sorted(action.pods)]
-        self._members = Group(self.names, lambda name, what: self._of(name).answer(what))
+        self._members = Group(self.names, self._answer)
         self._changes = spec.limits.smallest != spec.limits.largest
         #: Of the last report: whether it is the first of a new group, and of how many workers its group was.
         self._regrouped, self._size = False, 0
@@ -181,8 +181,10 @@ class Run:
         """Start one worker. Raises OSError."""
         return await Worker.start(order, heard, self._members.called)
 
-    def _of(self, name: str) -> Any:
-        return next(worker for worker in self._workers if worker.name == name)
+    def _answer(self, name: str, what: Mapping[str, object]) -> None:
+        for worker in self._workers:
+            if worker.name == name:
+                worker.answer(what)
 
     @property
     def regroups(self) -> bool:
@@ -193,6 +195,7 @@ class Run:
         """Go on with the workers of `variables`, when those of `orders`, which start now, have come. Raises OSError."""
         self.names = list(variables)
         for order in orders:
+            self._members.forget(order.name)
             await self._add(order, _nothing)
         self._members.decide(variables)
 
@@ -205,9 +208,11 @@ class Run:
             if worker.name not in self._members.members and worker.name not in self._members.left:
                 self._members.left.add(worker.name)  # it has not come yet
                 worker.end(0.0)
-        _, staying = await asyncio.wait({worker.ended for worker in gone}, timeout=self.grace)
-        if staying and not self._members.coming and {worker.name for worker in gone} <= self._members.left:
-            for worker in gone:
+        staying = {worker.ended for worker in gone}
+        if staying:
+            _, staying = await asyncio.wait(staying, timeout=self.grace)
+        if staying and {worker.name for worker in gone} <= self._members.left:
+            for worker in gone:  # it was to leave in time
                 worker.end(0.0)
             _, staying = await asyncio.wait(staying)
         if not staying:

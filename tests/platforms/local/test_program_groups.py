@@ -272,6 +272,9 @@ def test_members_wait_for_each_other_and_the_group_for_those_that_come(monkeypat
         group.called("e")
         group.close()
         assert list(taken()) == [("e", {"leave": True})], "it is not waited for any more"
+        group.forget("e")
+        group.close()
+        assert not answered, "another worker of that name has not called"
 
     asyncio.run(main())
 
