@@ -1,0 +1,201 @@
+"""A search as its policies see it, and what they answer: the trial that gets the next epoch, or the end.
+
+A policy is pure: it reads the view, and has no clock and no randomness. Values fall: the loss itself, or what an accuracy
+lacks of 1. The driver asks when a trial is at the end of an epoch, or has ended, and a place is free.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import ClassVar
+
+
+class TrialState(StrEnum):
+    """What a trial can do next."""
+
+    READY = "ready"  #: paused, or at the end of an epoch: it can go on
+    BUSY = "busy"  #: in the middle of an epoch
+    ENDED = "ended"  #: it has no further epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One set of parameters. `cost` of its next epoch, in currency units; `start`: of what comes before that."""
+
+    number: int  #: from 1, in the order of their starts
+    values: tuple[float, ...]  #: after each full epoch, falling
+    cost: float
+    state: TrialState = TrialState.READY
+    start: float = 0.0
+
+    @property
+    def best(self) -> float:
+        """Its lowest value so far."""
+        return min(self.values, default=inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """All trials that have started, and what is left: of money, and of trials that have not."""
+
+    trials: Sequence[Trial]
+    money: float = inf  #: currency units
+    new: float = inf  #: how many more trials there are
+    new_cost: float = 1.0  #: of an epoch of one of these
+    max_epochs: int | None = None  #: full epochs of one trial
+
+    @property
+    def best(self) -> float:
+        """The lowest value of all."""
+        return min((trial.best for trial in self.trials), default=inf)
+
+    def left(self, trial: Trial) -> float:
+        """The epochs that a trial may still have."""
+        return inf if self.max_epochs is None else self.max_epochs - len(trial.values)
+
+    @property
+    def ready(self) -> list[Trial]:
+        """The trials that can get an epoch now."""
+        return [one for one in self.trials if one.state is TrialState.READY and self.left(one) > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The trial that gets the next epoch, None for a new one, and why."""
+
+    trial: int | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """No trial gets an epoch, and why."""
+
+    why: str
+
+
+class SearchPolicy(ABC):
+    """Decides which trial gets the next epoch."""
+
+    #: As a user names it.
+    name: ClassVar[str]
+    #: It compares trials at shares of `max_epochs`, which it has to know.
+    needs_max_epochs: ClassVar[bool] = False
+
+    @abstractmethod
+    def next(self, search: Search) -> Next | End:
+        """The trial for a place that is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllToTheEnd(SearchPolicy):
+    """Every trial gets all its epochs, one after the other: random search, or a grid."""
+
+    name: ClassVar[str] = "none"
+
+    def next(self, search: Search) -> Next | End:
+        """See `SearchPolicy`."""
+        return go_on(search.ready) or begin(search, "no trial is left")
+
+
+@dataclass(frozen=True, slots=True)
+class Median(SearchPolicy):
+    """A trial goes on unless its best value is above the median of the others' means so far at the same epoch.
+
+    The median stopping rule (Golovin et al. 2017, Google Vizier, section 3.2.2), as Optuna's MedianPruner has it: the
+    first `startup` trials go to the end.
+    """
+
+    name: ClassVar[str] = "median"
+    startup: int = 5
+    _stopped: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def next(self, search: Search) -> Next | End:
+        """See `SearchPolicy`."""
+        return go_on([one for one in search.ready if not self._bad(search, one)]) or begin(search, "no trial is left")
+
+    def _bad(self, search: Search, trial: Trial) -> bool:
+        step = len(trial.values)
+        done = [one for one in search.trials if one.state is TrialState.ENDED or search.left(one) <= 0]
+        if step == 0 or len(done) < self.startup:
+            return False
+        if trial.number not in self._stopped:
+            means = sorted(one.values[step - 1] for one in search.trials if len(one.values) >= step and one != trial)
+            if means and trial.best > means[len(means) // 2]:
+                self._stopped.add(trial.number)
+        return trial.number in self._stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Halving(SearchPolicy):
+    """Asynchronous successive halving (ASHA, Li et al. 2020, algorithm 2): of the trials that have reached a rung, 1, eta,
+    eta^2 ... epochs, the best part 1/eta goes on to the next one, at any time later; else a new trial begins.
+    """  # noqa: D205
+
+    name: ClassVar[str] = "halving"
+    needs_max_epochs: ClassVar[bool] = True
+    eta: int = 3
+    brackets: int = 1
+
+    def next(self, search: Search) -> Next | End:
+        """See `SearchPolicy`."""
+        assert search.max_epochs is not None
+        of_bracket: dict[int, list[Trial]] = {}
+        for one in search.trials:
+            of_bracket.setdefault(self._bracket(one.number), []).append(one)
+        promoted = []
+        for bracket, trials in of_bracket.items():
+            rungs = self._rungs(search.max_epochs, bracket)
+            for one in trials:
+                if one.state is not TrialState.READY or search.left(one) <= 0:
+                    continue
+                rung = len(one.values)
+                if rung not in rungs:
+                    return Next(one.number, "it is between two rungs")
+                reached = sorted(
+                    (min(other.values[:rung]), other.number) for other in trials if len(other.values) >= rung
+                )
+                if (one.best, one.number) in reached[: len(reached) // self.eta]:
+                    promoted.append((rung, -one.number))
+        if promoted:
+            rung, number = max(promoted)
+            return Next(-number, f"among the best 1/{self.eta} after {rung} epochs")
+        return begin(search, "") if search.new >= 1 else self._last(search)
+
+    @staticmethod
+    def _last(search: Search) -> Next | End:
+        """Without a new trial for comparison the best one goes on."""
+        ready = min(search.ready, key=lambda one: (one.best, one.number), default=None)
+        return End("every trial has had all its epochs") if ready is None else Next(ready.number, "the best one left")
+
+    def _bracket(self, number: int) -> int:
+        return (number - 1) % self.brackets
+
+    def _rungs(self, most: int, bracket: int) -> set[int]:
+        rung, found = self.eta**bracket, set()
+        while rung < most:
+            found.add(rung)
+            rung *= self.eta
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperband(Halving):
+    """Asynchronous Hyperband (Li et al. 2018): trials are shared out over brackets of which each begins a rung later."""
+
+    name: ClassVar[str] = "hyperband"
+    brackets: int = 4
+
+
+def go_on(ready: Sequence[Trial]) -> Next | None:
+    """The first of these trials."""
+    return Next(min(one.number for one in ready), "it goes on to its end") if ready else None
+
+
+def begin(search: Search, otherwise: str) -> Next | End:
+    """A new trial, where there is one."""
+    return Next(None, "a new trial") if search.new >= 1 else End(otherwise)
