@@ -1,7 +1,7 @@
 """A program on the command line: `coach run --budget 5USD --target eval_loss=0.3 -- python train.py`.
 
-`coach run`, `coach try` and `coach search` take what follows `--` for a command, and their options for the rest of the job file
-that it means. Where a service runs, `coach run` gives it the job.
+`coach run`, `coach try` and `coach search` take what follows `--` for a command, and their options for the rest of the
+job file that it means. Where a service runs, `coach run` gives it the job.
 """
 
 from __future__ import annotations

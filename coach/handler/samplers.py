@@ -1,17 +1,14 @@
-"""The next set of parameters of a search: from its grid, or of a sampler of Optuna; and the search as Optuna's study."""
+"""The next parameters of a search, from its grid or a sampler of Optuna; and the search as a study of Optuna."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coach.core.errors import UserError
 from coach.jobfiles.search_space import Choices, Space, Value
-
-if TYPE_CHECKING:
-    import optuna
 
 #: Samplers of Optuna by their names here.
 SAMPLERS = ("tpe", "random")
@@ -54,12 +51,7 @@ def propose(sampler: str, space: Space, seed: int, tried: Sequence[Tried]) -> di
     return dict(study.ask(_distributions(space)).params)
 
 
-def save_study(path: Path, name: str, space: Space, tried: Sequence[Tried], *, maximize: bool) -> None:
-    """Write the search as a study of Optuna's journal storage, which optuna-dashboard opens; in place of an older one."""
-    study(name, space, tried, maximize=maximize, path=path)
-
-
-def study(name: str, space: Space, tried: Sequence[Tried], *, maximize: bool, path: Path | None = None) -> optuna.Study:
+def study(name: str, space: Space, tried: Sequence[Tried], *, maximize: bool, path: Path | None = None) -> Any:
     """The search as a study of Optuna, in memory or in a new file."""
     optuna = _optuna()
     storage = None

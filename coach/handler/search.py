@@ -1,15 +1,15 @@
 """A search: trials are jobs that one account pays; after each epoch a policy says which of them gets the next one.
 
 A trial that does not get it is suspended, with its pods released and its checkpoint kept, and may come back. What is
-written of a search is its definition and its parameters, `searches/NAME.json` of the state folder; all else follows from
-the journal, so a search whose handler was killed goes on where it was.
+written of a search is its definition and its parameters, `searches/NAME.json` in the state folder; all else follows
+from the journal, so a search whose handler was killed goes on where it was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -209,19 +209,18 @@ class Standing:
         values = {n: self.sign * self.jobs[n].value(epoch) for n, epoch in known.items() if epoch is not None}
         return min(values, key=lambda number: (values[number], number), default=None)
 
-    def view(self, busy: Mapping[str, bool], current: str | None = None) -> Search:
+    def view(self, busy: Collection[str] = (), current: str = "") -> Search:
         """As policies see it. `busy`: the jobs that have an epoch under way; `current` holds its pods."""
-        costs = [
-            to_amount(job.ledger.spent) / job.full_epoch_count for job in self.jobs.values() if job.full_epoch_count
-        ]
+        costs = [_epoch_cost(job) for job in self.jobs.values() if job.full_epoch_count]
         usual = sum(costs) / len(costs) if costs else 1e-9
         trials = []
         for number, job in self.jobs.items():
-            ended = job.ended or (job.suspend and not _can_go_on(job))
+            ended = (job.ended and job.reason not in MONEY) or (job.suspend and not _can_go_on(job))
             state = TrialState.ENDED if ended else TrialState.BUSY if job.name in busy else TrialState.READY
-            own = to_amount(job.ledger.spent) / job.full_epoch_count if job.full_epoch_count else usual
-            start = 0.0 if job.name == current else _start_cost(job)
-            trials.append(Trial(number, self.falling(job), max(own, 1e-12), state, start))
+            cost = _epoch_cost(job) if job.full_epoch_count else usual
+            trials.append(
+                Trial(number, self.falling(job), cost, state, 0.0 if job.name == current else _start_cost(job))
+            )
         new = max(0.0, self.definition.most - len(self.jobs))
         return Search(trials, self.money, new, usual, self.spec.spec.max_epochs)
 
@@ -245,19 +244,11 @@ class Standing:
             epoch = job.best
             value = None if epoch is None else job.value(epoch)
             state = "failed" if failure(job) else "ended" if job.ended else "paused" if over(job) else "running"
-            rows.append(
-                TrialRow(
-                    number,
-                    job.name,
-                    self.definition.parameters[number - 1],
-                    "best" if number == best else state,
-                    job.full_epoch_count,
-                    value,
-                    None if epoch is None else epoch.number,
-                    to_amount(job.ledger.spent),
-                    job.message or REASON_INFO[job.reason].words,
-                )  # fmt: skip
-            )
+            state = "best" if number == best else state
+            spent, why = to_amount(job.ledger.spent), job.message or REASON_INFO[job.reason].words
+            at = None if epoch is None else epoch.number
+            parameters = self.definition.parameters[number - 1]
+            rows.append(TrialRow(number, job.name, parameters, state, job.full_epoch_count, value, at, spent, why))
         return sorted(rows, key=lambda row: (row.best is None, self.sign * (row.best or 0.0), row.trial))
 
 
@@ -269,6 +260,11 @@ def failure(job: Job) -> bool:
 def _can_go_on(job: Job) -> bool:
     """Whether a paused trial loses nothing when it goes on: a program that does not resume would begin anew."""
     return job.spec.program is None or job.spec.program.resumes or not job.epochs
+
+
+def _epoch_cost(job: Job) -> float:
+    """What an epoch of a trial has cost so far, all that it paid included."""
+    return max(to_amount(job.ledger.spent) / job.full_epoch_count, 1e-12)
 
 
 def _start_cost(job: Job) -> float:
@@ -337,7 +333,7 @@ class SearchSession(Session):
         if samplers.installed() and standing.jobs:
             path = path_of(self.home, self.definition.name, ".optuna.log")
             tried, maximize = standing.tried(falling=False), standing.sign < 0
-            samplers.save_study(path, self.definition.name, self.definition.space, tried, maximize=maximize)
+            samplers.study(self.definition.name, self.definition.space, tried, maximize=maximize, path=path)
 
     def _choose(self, past: dict[str, StoredJob]) -> list[Chosen]:
         return []
@@ -428,16 +424,12 @@ class SearchSession(Session):
         assert self.handler is not None
         why = "other trials are expected to gain more"
         while not self.outcome and not self._stops:
-            turn, jobs = self._turn, self.jobs
-            busy = {
-                job.name: True
-                for job in jobs.values()
-                if not (over(job) or job.suspend or job.name in turn.pausing) and job is not current
-            }
-            busy |= dict.fromkeys(turn.starting, True)
+            turn = self._turn
+            idle = {job.name for job in self.jobs.values() if over(job) or job.suspend} | turn.pausing
+            busy = (self.jobs.keys() - idle - {current.name if current else ""}) | turn.starting
             if len(busy) >= self.definition.parallel:
                 break
-            view = self.standing.view(busy | dict.fromkeys(turn.pausing, True), current.name if current else None)
+            view = self.standing.view(busy | turn.pausing, current.name if current else "")
             choice = self._policy.next(view)
             if isinstance(choice, End):
                 why = choice.why

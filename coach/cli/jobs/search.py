@@ -23,8 +23,8 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUES",
-        help="A parameter: a field of the job file, or a {KEY} of the command. 0.01,0.1 are values; loguniform(1e-4,0.1), "
-        "uniform(0,1), randint(1,8), lograndint(16,512) are ranges.",
+        help="A parameter: a field of the job file, or a {KEY} of the command. 0.01,0.1 are values; "
+        "loguniform(1e-4,0.1), uniform(0,1), randint(1,8), lograndint(16,512) are ranges.",
     ),
 ]
 Objective = Annotated[
@@ -91,8 +91,9 @@ def command(  # noqa: PLR0917 - they are options
 ) -> None:
     """Find the best of many trials under one budget.
 
-    Each trial is a job. After each epoch Coach predicts the curves, and gives the next epoch to the trial that is expected
-    to gain most for its money; the others are paused, and may come back. The same command, or --resume, goes on.
+    Each trial is a job. After each epoch Coach predicts the curves, and gives the next epoch to the trial that is
+    expected to gain most for its money; the others are paused, and may come back. The same command, or --resume, goes
+    on.
 
     \b
     Examples:
@@ -128,7 +129,7 @@ def command(  # noqa: PLR0917 - they are options
     raise typer.Exit(_run(home, wanted, budget, nodes, output, live))
 
 
-def _base(
+def _base(  # noqa: PLR0917
     command: list[str] | None,
     file: list[Path] | None,
     budget: str,
@@ -203,7 +204,9 @@ def _defined(  # noqa: PLR0917
     return named(home, wanted)
 
 
-def _run(home: StateDirectory, wanted: Definition, budget: str, nodes: str, output: Format, live: bool) -> int:
+def _run(  # noqa: PLR0917
+    home: StateDirectory, wanted: Definition, budget: str, nodes: str, output: Format, live: bool
+) -> int:
     """Run a search until it ends or is interrupted; the exit code."""
     from coach.cli.display.display_loop import Showing
     from coach.cli.options import local_cluster
@@ -232,9 +235,8 @@ def _run(home: StateDirectory, wanted: Definition, budget: str, nodes: str, outp
     running: list[SearchSession] = []
 
     def make(watcher: RunObserver) -> SearchSession:
-        running.append(SearchSession(
-            wanted, account, home, (), nodes=cluster, policy=policy("coach"), make_platform=make_platform, watcher=watcher
-        ))  # fmt: skip
+        options = {"nodes": cluster, "policy": policy("coach"), "make_platform": make_platform, "watcher": watcher}
+        running.append(SearchSession(wanted, account, home, (), **options))
         return running[0]
 
     save(home, wanted)
@@ -268,7 +270,7 @@ def _print(standing: Standing, outcome: str, currency: str, output: Format, scre
     spent = sum(row.spent for row in rows)
     metric = definition.base.spec.metric
     more = max(spent, 1e-9)
-    gain = FreezeThaw().outlook(standing.view({}), more) if best is not None else None
+    gain = FreezeThaw(optimism=1.0).outlook(standing.view({}), more) if best is not None else None
     if output is Format.JSON:
         print_json({
             "search": definition.name, "outcome": outcome, "metric": metric, "currency": currency, "spent": spent,
@@ -313,7 +315,9 @@ def _print(standing: Standing, outcome: str, currency: str, output: Format, scre
         screen.print(f"  go on       coach search --resume {definition.name} --budget AMOUNT", soft_wrap=True)
 
 
-def _again(home: StateDirectory, trial: str, budget: str, nodes: str, output: Format, live: bool) -> int:
+def _again(  # noqa: PLR0917
+    home: StateDirectory, trial: str, budget: str, nodes: str, output: Format, live: bool
+) -> int:
     """Train a trial's job once more, under another name and with a budget of its own."""
     from functools import partial
 

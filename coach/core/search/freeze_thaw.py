@@ -5,10 +5,12 @@ standard deviation. With b, the best value of the search so far, its index is
 
     max over k of  E[max(0, b - y(k))] / (k · cost of an epoch + cost of its start)
 
-and the trial with the largest index gets an epoch. A new trial is taken for one like those that have started (they are
-exchangeable); it need not be trained to the end: of those that begin, only a part q goes on after FIRST epochs, the best.
-Its index is the largest over k and q. Ideas: Swersky, Snoek, Adams 2014 (Freeze-Thaw); Wistuba et al. 2022 (DyHPO:
-expected improvement one step ahead, by deep kernels); Rakotoarison et al. 2024 (ifBO: a random number of steps ahead).
+and the trial with the largest index gets an epoch. A new trial is taken for one like those that have started (a kernel
+density of their curves); it need not be trained to the end: of those that begin, only a part q, the best, goes on
+after FIRST epochs. Its index is the largest over k and q.
+
+Ideas: Swersky, Snoek, Adams 2014 (Freeze-Thaw); Wistuba et al. 2022 (DyHPO: expected improvement one step ahead, by
+deep kernels); Rakotoarison et al. 2024 (ifBO: a random number of steps ahead).
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ from scipy.special import ndtr
 
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.mixture import fit_mixture
-from coach.core.search.trials import End, Next, Search, SearchPolicy, Trial, TrialState
+from coach.core.search.trials import End, Next, Search, SearchPolicy, Trial
 
 #: Epochs ahead at which a curve is predicted.
 AHEAD = np.array([1.0, 2, 3, 5, 8, 13, 21, 34, 55, 89])
 #: Epochs that a trial has before it is judged: one value says nothing of a curve.
 FIRST = 2
 #: Trials that begin before any is compared with a new one.
-LEAST_TRIALS = 3
+LEAST_TRIALS = 8
 #: Parts of the trials that begin which go on.
 PARTS = np.array([1.0, 1 / 3, 1 / 9])
+#: Trials differ from those that started: the bandwidth of a kernel density of J values is this times their deviation
+#: times J ** -0.2 (Silverman's rule).
+BANDWIDTH = 1.06
 #: The search ends when all money left is expected to improve the best value by less than this part of the fall so far.
 WORTH = 1e-3
 
@@ -50,7 +55,7 @@ class FreezeThaw(SearchPolicy):
     """Expected improvement per unit of money."""
 
     name: ClassVar[str] = "freeze-thaw"
-    optimism: float = 1.0  #: deviations count this much
+    optimism: float = 2.0  #: deviations count this much; 1 for what is expected
     _curves: dict[int, _Curve] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def next(self, search: Search) -> Next | End:
@@ -97,9 +102,9 @@ class FreezeThaw(SearchPolicy):
         if search.new < 1 or not known:
             return []
         curves = [self._curve(one) for one in known]
-        gains = self._gains(
-            search.best, np.array([c.new_mean for c in curves]), np.array([c.new_deviation for c in curves])
-        )
+        mean, deviation = np.array([c.new_mean for c in curves]), np.array([c.new_deviation for c in curves])
+        between = BANDWIDTH * mean.std(axis=0) * len(known) ** -0.2
+        gains = self._gains(search.best, mean, np.hypot(deviation, between))
         most = search.max_epochs or np.inf
         total = np.cumsum(-np.sort(-gains, axis=0), axis=0) / len(known)  # of the best 1, 2, ... of them
         index = gain = 0.0
@@ -132,7 +137,7 @@ def _predicted(values: tuple[float, ...]) -> _Curve:
     at = curves.values(np.concatenate([n + AHEAD, AHEAD]))
     mean = curves.weight @ at
     deviation = np.sqrt(np.maximum(curves.weight @ (at * at) - mean * mean, 0.0))
-    seen = AHEAD <= n
+    seen = n >= AHEAD
     lowest = np.minimum.accumulate(z)[np.minimum(AHEAD, n).astype(int) - 1]
     size = len(AHEAD)
     return _Curve(

@@ -1,7 +1,7 @@
 """A search as its policies see it, and what they answer: the trial that gets the next epoch, or the end.
 
-A policy is pure: it reads the view, and has no clock and no randomness. Values fall: the loss itself, or what an accuracy
-lacks of 1. The driver asks when a trial is at the end of an epoch, or has ended, and a place is free.
+A policy is pure: it reads the view, and has no clock and no randomness. Values fall: the loss itself, or what an
+accuracy lacks of 1. The driver asks when a trial is at the end of an epoch, or has ended, and a place is free.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ class Median(SearchPolicy):
         if step == 0 or len(done) < self.startup:
             return False
         if trial.number not in self._stopped:
-            means = sorted(one.values[step - 1] for one in search.trials if len(one.values) >= step and one != trial)
+            others = [one.values[:step] for one in search.trials if len(one.values) >= step and one != trial]
+            means = sorted(sum(values) / step for values in others)
             if means and trial.best > means[len(means) // 2]:
                 self._stopped.add(trial.number)
         return trial.number in self._stopped
@@ -132,9 +133,11 @@ class Median(SearchPolicy):
 
 @dataclass(frozen=True, slots=True)
 class Halving(SearchPolicy):
-    """Asynchronous successive halving (ASHA, Li et al. 2020, algorithm 2): of the trials that have reached a rung, 1, eta,
-    eta^2 ... epochs, the best part 1/eta goes on to the next one, at any time later; else a new trial begins.
-    """  # noqa: D205
+    """Asynchronous successive halving (ASHA; Li et al. 2020, algorithm 2).
+
+    Of the trials that have reached a rung, 1, eta, eta^2 ... epochs, the best part 1/eta goes on to the next rung, at
+    any time later; where none does, a new trial begins.
+    """
 
     name: ClassVar[str] = "halving"
     needs_max_epochs: ClassVar[bool] = True
@@ -144,23 +147,17 @@ class Halving(SearchPolicy):
     def next(self, search: Search) -> Next | End:
         """See `SearchPolicy`."""
         assert search.max_epochs is not None
-        of_bracket: dict[int, list[Trial]] = {}
-        for one in search.trials:
-            of_bracket.setdefault(self._bracket(one.number), []).append(one)
-        promoted = []
-        for bracket, trials in of_bracket.items():
+        ready, promoted = set(search.ready), []
+        for bracket in range(self.brackets):
+            trials = [one for one in search.trials if (one.number - 1) % self.brackets == bracket]
             rungs = self._rungs(search.max_epochs, bracket)
             for one in trials:
-                if one.state is not TrialState.READY or search.left(one) <= 0:
-                    continue
-                rung = len(one.values)
-                if rung not in rungs:
+                if one in ready and len(one.values) not in rungs:
                     return Next(one.number, "it is between two rungs")
-                reached = sorted(
-                    (min(other.values[:rung]), other.number) for other in trials if len(other.values) >= rung
-                )
-                if (one.best, one.number) in reached[: len(reached) // self.eta]:
-                    promoted.append((rung, -one.number))
+            for rung in rungs:
+                reached = sorted((min(one.values[:rung]), one.number, one) for one in trials if len(one.values) >= rung)
+                best = [one for *_, one in reached[: len(reached) // self.eta]]
+                promoted += [(rung, -one.number) for one in best if len(one.values) == rung and one in ready]
         if promoted:
             rung, number = max(promoted)
             return Next(-number, f"among the best 1/{self.eta} after {rung} epochs")
@@ -172,9 +169,6 @@ class Halving(SearchPolicy):
         ready = min(search.ready, key=lambda one: (one.best, one.number), default=None)
         return End("every trial has had all its epochs") if ready is None else Next(ready.number, "the best one left")
 
-    def _bracket(self, number: int) -> int:
-        return (number - 1) % self.brackets
-
     def _rungs(self, most: int, bracket: int) -> set[int]:
         rung, found = self.eta**bracket, set()
         while rung < most:
@@ -185,7 +179,7 @@ class Halving(SearchPolicy):
 
 @dataclass(frozen=True, slots=True)
 class Hyperband(Halving):
-    """Asynchronous Hyperband (Li et al. 2018): trials are shared out over brackets of which each begins a rung later."""
+    """Asynchronous Hyperband (Li et al. 2018): trials are shared out over brackets; each begins a rung later."""
 
     name: ClassVar[str] = "hyperband"
     brackets: int = 4
