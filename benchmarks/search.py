@@ -24,7 +24,7 @@ import optuna
 from benchmarks.harness import RESULTS
 from coach.core.search import freeze_thaw
 from coach.core.search.freeze_thaw import FreezeThaw
-from coach.core.search.trials import AllToTheEnd, End, Halving, Hyperband, Median, Search, SearchPolicy, Trial
+from coach.core.search.trials import AllToTheEnd, End, Halving, Search, SearchPolicy, Trial
 
 TUNED = ("patch32-gru64-avg-bs128", "patch128-lstm128-avg-bs64", "patch32-irnn64-relu-last-bs128")
 #: Money at which regrets are compared, in epochs; the last one is the whole budget.
@@ -94,8 +94,6 @@ POLICIES: dict[str, Callable[[Sequence[tuple[float, ...]], int, int], list[float
     "Optuna's median": partial(with_optuna, optuna.pruners.MedianPruner),
     "random search": partial(replay, AllToTheEnd),
     "halving (ours)": partial(replay, Halving),
-    "hyperband (ours)": partial(replay, Hyperband),
-    "median (ours)": partial(replay, Median),
 }
 
 

@@ -36,16 +36,15 @@ def check(sampler: str, space: Space) -> None:
         _optuna()
 
 
-def propose(sampler: str, space: Space, seed: int, tried: Sequence[Tried]) -> dict[str, Value]:
-    """The parameters of the next trial after those `tried`, values falling; the same of the same history.
+def propose(sampler: str, space: Space, seed: int, number: int, tried: Sequence[Tried]) -> dict[str, Value]:
+    """The parameters of the `number`-th trial after those `tried`, values falling; the same of the same history.
 
-    What Optuna's sampler asks is a study that is made of the history anew, so nothing but the history has to be kept.
+    Optuna's sampler is asked about a study that is made of the history anew, so nothing else has to be kept.
     """
     if sampler == GRID:
-        return (space.grid or [])[len(tried)]
+        return (space.grid or [])[number - 1]
     optuna = _optuna()
-    each = seed + len(tried)
-    kind = optuna.samplers.TPESampler(seed=each) if sampler == "tpe" else optuna.samplers.RandomSampler(seed=each)
+    kind = optuna.samplers.TPESampler(seed=seed) if sampler == "tpe" else optuna.samplers.RandomSampler(seed=seed)
     study = optuna.create_study(sampler=kind)
     study.add_trials([one for one in _trials(space, tried) if one.state.is_finished()])
     return dict(study.ask(_distributions(space)).params)

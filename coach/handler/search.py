@@ -221,7 +221,7 @@ class Standing:
             trials.append(
                 Trial(number, self.falling(job), cost, state, 0.0 if job.name == current else _start_cost(job))
             )
-        new = max(0.0, self.definition.most - len(self.jobs))
+        new = max(0.0, self.definition.most - len(self.definition.parameters))
         return Search(trials, self.money, new, usual, self.spec.spec.max_epochs)
 
     def tried(self, *, falling: bool) -> list[Tried]:
@@ -353,6 +353,8 @@ class SearchSession(Session):
                 handler.set_account(self._account)
             await handler.wait(lambda: self._account_is_set(handler))
             self._past = past
+            begun = len(self.standing.jobs)  # a handler that was killed may not have submitted the last one
+            self.definition = replace(self.definition, parameters=self.definition.parameters[:begun])
             self._decide(None)
             planning.close()
             await handler.wait(lambda: self._over(handler))
@@ -455,16 +457,12 @@ class SearchSession(Session):
             self.handler.resume(job.name)
             return
         definition, number = self.definition, len(self.definition.parameters) + 1
-        if len(self.standing.jobs) < len(definition.parameters):  # killed before it was submitted
-            number -= 1
-            parameters = definition.parameters[-1]
-        else:
-            tried = self.standing.tried(falling=True)
-            parameters = samplers.propose(definition.sampler, definition.space, definition.seed, tried)
+        tried = self.standing.tried(falling=True)
+        parameters = samplers.propose(definition.sampler, definition.space, definition.seed + number, number, tried)
         spec = trial_job(definition.base, definition.name, number, parameters)
-        if number > len(definition.parameters):
-            self.definition = replace(definition, parameters=(*definition.parameters, parameters))
-            save(self.home, self.definition)
+        self.handler.refuse_unpayable(spec)
+        self.definition = replace(definition, parameters=(*definition.parameters, parameters))
+        save(self.home, self.definition)
         self.home.make_folders(spec.name)
         here = [StoredJob(job, self.home.journal(1), True, frozenset({self.nodes})) for job in self.jobs.values()]
         points = known_points([*self._past.values(), *here], spec, self.nodes)

@@ -270,7 +270,7 @@ def _print(standing: Standing, outcome: str, currency: str, output: Format, scre
     spent = sum(row.spent for row in rows)
     metric = definition.base.spec.metric
     more = max(spent, 1e-9)
-    gain = FreezeThaw(optimism=1.0).outlook(standing.view({}), more) if best is not None else None
+    gain = FreezeThaw().outlook(standing.view({}), more) if best is not None else None
     if output is Format.JSON:
         print_json({
             "search": definition.name, "outcome": outcome, "metric": metric, "currency": currency, "spent": spent,

@@ -15,7 +15,7 @@ deep kernels); Rakotoarison et al. 2024 (ifBO: a random number of steps ahead).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ PARTS = np.array([1.0, 1 / 3, 1 / 9])
 #: times J ** -0.2 (Silverman's rule).
 BANDWIDTH = 1.06
 #: The search ends when all money left is expected to improve the best value by less than this part of the fall so far.
-WORTH = 1e-3
+WORTH = 2e-3
 
 
 class _Curve(NamedTuple):
@@ -55,12 +55,15 @@ class FreezeThaw(SearchPolicy):
     """Expected improvement per unit of money."""
 
     name: ClassVar[str] = "freeze-thaw"
-    optimism: float = 2.0  #: deviations count this much; 1 for what is expected
-    _curves: dict[int, _Curve] = field(default_factory=dict, init=False, repr=False, compare=False)
+    optimism: float = 2.0  #: deviations count this much, so that what is little known is tried
+    _curves: dict[int, _Curve] = field(default_factory=dict, repr=False, compare=False)
 
     def next(self, search: Search) -> Next | End:
         """See `SearchPolicy`."""
         ready = search.ready
+        costs = [one.cost + one.start for one in ready] + [search.new_cost] * (search.new >= 1)
+        if costs and min(costs) > search.money:
+            return End(f"the money left, {search.money:.4g}, covers no further epoch")
         young = [one for one in ready if len(one.values) < FIRST]
         if young:
             return Next(young[0].number, f"its first {FIRST} epochs")
@@ -72,15 +75,15 @@ class FreezeThaw(SearchPolicy):
         if trial is None and not (ready or search.new >= 1):
             return End("no trial is left that can go on")
         fall = max((one.values[0] for one in search.trials if one.values), default=0.0) - search.best
-        if index <= 0.0 or gain < WORTH * fall:
+        if gain <= 5.0 * WORTH * fall and self.outlook(search, search.money) <= WORTH * fall:
             return End(f"no improvement of more than {WORTH * fall:.2g} is to be expected")
         who = "a new trial" if trial is None else f"trial {trial}"
         return Next(trial, f"{who} is expected to gain most for its money: {gain:.3g}")
 
     def outlook(self, search: Search, money: float) -> float:
         """How much `money` more currency units are expected to improve the best value."""
-        more = Search(search.trials, money, search.new, search.new_cost, search.max_epochs)
-        found = [*self._indices(more, search.ready), *self._new(more)]
+        more, expects = replace(search, money=money), FreezeThaw(1.0, self._curves)
+        found = [*expects._indices(more, search.ready), *expects._new(more)]
         return max((gain for _, _, gain in found), default=0.0)
 
     def _indices(self, search: Search, ready: list[Trial]) -> list[tuple[float, int | None, float]]:
@@ -113,7 +116,10 @@ class FreezeThaw(SearchPolicy):
             epochs = np.where(FIRST < AHEAD, FIRST + some / len(known) * (AHEAD - FIRST), AHEAD)
             cost = search.new_cost * epochs
             found = np.where((most >= AHEAD) & (cost <= search.money), total[some - 1], 0.0)
-            index, gain = max(index, float((found / cost).max())), max(gain, float(found.max()))
+            index = max(index, float((found / cost).max()))
+            # All the money left pays for several, whose gains add up to no more than that of the best one.
+            several = np.clip(search.money / cost, 1.0, search.new)
+            gain = max(gain, float(np.minimum(found * several, gains.max(axis=0)).max()))
         return [(index, None, gain)]
 
     def _gains(self, best: float, mean: FloatArray, deviation: FloatArray) -> FloatArray:

@@ -165,9 +165,11 @@ class Halving(SearchPolicy):
 
     @staticmethod
     def _last(search: Search) -> Next | End:
-        """Without a new trial for comparison the best one goes on."""
-        ready = min(search.ready, key=lambda one: (one.best, one.number), default=None)
-        return End("every trial has had all its epochs") if ready is None else Next(ready.number, "the best one left")
+        """Without a new trial for comparison the best one goes on to its end."""
+        best = min(search.trials, key=lambda one: (one.best, one.number), default=None)
+        if best is None or best not in search.ready:
+            return End("the best trial has had all its epochs")
+        return Next(best.number, "the best one goes on to its end")
 
     def _rungs(self, most: int, bracket: int) -> set[int]:
         rung, found = self.eta**bracket, set()
