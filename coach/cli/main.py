@@ -21,6 +21,7 @@ from coach.cli.jobs import (
     budget,
     cancel,
     events,
+    init,
     logs,
     plan,
     program_module,
@@ -60,6 +61,7 @@ OTHER_WORDS = {
     **dict.fromkeys(("apply", "create", "enqueue"), "submit"),
     **dict.fromkeys(("watch", "dashboard", "web"), "ui"),
     **dict.fromkeys(("check", "lint"), "validate"),
+    **dict.fromkeys(("new", "template", "setup"), "init"),
     "cost": "prices",
     "log": "logs",
     "tail": "logs -f",
@@ -100,7 +102,6 @@ class Commands(typer.core.TyperGroup):
 app = typer.Typer(
     name="coach",
     cls=Commands,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -112,7 +113,7 @@ COMMANDS = (
     *(run, search, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs, ui),
     simulate,
-    *(plan, prices, validate, try_, program_module, deploy),
+    *(plan, prices, init, validate, try_, program_module, deploy),
     *(model, compare, prune, export, plot),
     doctor,
 )
