@@ -69,7 +69,7 @@ class FreezeThaw(SearchPolicy):
             return Next(young[0].number, f"its first {FIRST} epochs")
         if search.new >= 1 and len(search.trials) < LEAST_TRIALS:
             return Next(None, f"the first {LEAST_TRIALS} trials begin")
-        index, trial, gain = max(
+        _, trial, gain = max(
             [*self._indices(search, ready), *self._new(search)], default=(0.0, None, 0.0), key=lambda one: one[0]
         )
         if trial is None and not (ready or search.new >= 1):

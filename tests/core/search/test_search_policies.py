@@ -119,7 +119,7 @@ def test_halving_takes_the_best_third_of_each_rung_to_the_next() -> None:
     promoted = []
     while (choice := Halving().next(Search(trials, 100.0, 1, 1.0, 30))) and isinstance(choice, Next) and choice.trial:
         promoted.append(choice.trial)
-        trials[choice.trial - 1] = Trial(choice.trial, (0.5, 0.5, 0.5), 1.0, TrialState.BUSY)
+        trials[choice.trial - 1] = Trial(choice.trial, trials[choice.trial - 1].values * 3, 1.0, TrialState.BUSY)
     assert sorted(promoted) == [7, 8, 9] and choice == Next(None, "a new trial")
 
 
