@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from coach.cli import reference
 from coach.cli.main import OTHER_WORDS, invoke
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.accounting import LEDGER_COLUMNS, LedgerRow
 from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, ForecastRow, JobRow
+from scripts.generate import cli_page as reference
 from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
 from tests.report.recorded_jobs import half_way, steady_job, two_jobs
@@ -78,7 +78,7 @@ def test_the_summaries_of_the_commands_are_whole_sentences() -> None:
 
 def test_the_page_of_commands_is_that_of_the_code() -> None:
     page = (ROOT / reference.PAGE).read_text(encoding="utf-8")
-    assert reference.page(page) == page, "run: python -m coach.cli.reference"
+    assert reference.page(page) == page, "run: python -m scripts.generate"
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
