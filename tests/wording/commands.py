@@ -237,6 +237,11 @@ WRONG = {
         coach --context dev run --nodes 3x2 --budget 1USD --image x -- python train.py
         coach --context dev run --budget 1USD --image x -- python train.py
     """,
+    "jobs.init": """
+        coach init
+        coach init none.py --file new.yaml
+        coach init --wrong
+    """,
     "jobs.submit": """
         coach submit
         coach submit none.yaml
