@@ -167,6 +167,8 @@ WRONG = {
         coach simulate job.yaml --placement kube
         coach simulate job.yaml --placement ,
         coach simulate job.yaml --fidelity exact
+        coach simulate job.yaml --rescale never
+        coach simulate --trace trace.csv --rescale elastic
         coach simulate job.yaml --figure one.gif
         coach simulate job.yaml --home home
         coach simulate job.yaml --home new --fidelity trace
