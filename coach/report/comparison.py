@@ -5,11 +5,13 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
 from coach.core.spec.program import Goal
-from coach.report.accounting import Attempt, Balance, pauses
+from coach.report.accounting import Attempt, Balance, attempts, money, pauses
+from coach.report.trackers import parameters
 
 #: Rows of equal money and of equal time: up to what the job that used most has used.
 ROWS = 5
@@ -45,6 +47,14 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """A field of the job files that is not the same in all: what each job has; None where it is not given."""
+
+    field: str
+    values: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Of jobs, in the order in which they were named; every row has a value for each.
 
@@ -58,6 +68,15 @@ class Comparison:
     levels: tuple[Level, ...]
     by_money: tuple[tuple[float, tuple[float | None, ...]], ...]
     by_time: tuple[tuple[float, tuple[float | None, ...]], ...]
+    differences: tuple[Difference, ...]
+
+
+def compare_jobs(found: Sequence[tuple[Job, Sequence[Any]]]) -> Comparison:
+    """Of jobs and the records of each. Raises UserError where there is nothing to compare."""
+    if len({job.name for job, _ in found}) < 2:
+        raise UserError("comparing takes two jobs or more, as coach ps shows them")
+    of = [progress(job, attempts(records, job.name), money(records, job.name), records) for job, records in found]
+    return compare([job for job, _ in found], of)
 
 
 def progress(job: Job, tried: Sequence[Attempt], purse: Sequence[Balance], records: Sequence[object]) -> Progress:
@@ -113,7 +132,15 @@ def compare(jobs: Sequence[Job], of: Sequence[Progress]) -> Comparison:
         tuple(levels),
         tuple((amount, tuple(one.at(one.money, amount) for one in of)) for amount in amounts),
         tuple((each, tuple(one.at(one.seconds, each) for one in of)) for each in times),
+        _differences(jobs),
     )
+
+
+def _differences(jobs: Sequence[Job]) -> tuple[Difference, ...]:
+    given = [parameters(job.job_file, defaults=True) for job in jobs]
+    fields = dict.fromkeys(field for one in given for field in one)
+    rows = [Difference(field, tuple(one.get(field) for one in given)) for field in fields]
+    return tuple(row for row in rows if len(set(row.values)) > 1)
 
 
 def _one(values: Sequence[float], index: int) -> float | None:

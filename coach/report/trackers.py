@@ -52,9 +52,9 @@ def write(tracker: str, place: str, row: JobRow, job: Job) -> str:
     return written
 
 
-def parameters(job: TrainingJob) -> dict[str, str]:
-    """The job file's fields by their paths, such as `optimizer.learningRate`, without the defaults."""
-    spec = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)["spec"]
+def parameters(job: TrainingJob, defaults: bool = False) -> dict[str, str]:
+    """The job file's fields by their paths, such as `optimizer.learningRate`; those left at their `defaults` too."""
+    spec = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=not defaults)["spec"]
     return dict(_flat(spec))
 
 

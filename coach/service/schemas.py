@@ -91,6 +91,10 @@ class Simulation(_Body):
         Field(min_length=1, max_length=5),
     ] = ["coach"]
     nodes: SimulatedNodes | None = None
+    budget: Annotated[
+        float | None,
+        Field(gt=0, le=1e9, allow_inf_nan=False, description="Of each job, in its currency, instead of its own."),
+    ] = None
 
 
 class Resumption(_Body):

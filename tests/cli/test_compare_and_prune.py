@@ -63,8 +63,8 @@ def test_compare_prints_what_each_job_had_for_its_money(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["digits"], "alone cannot be compared"),
-        (["digits", "digits"], "alone cannot be compared"),
+        (["digits"], "takes two jobs or more"),
+        (["digits", "digits"], "takes two jobs or more"),
         (["digits", "nobody"], "nobody"),
         (["digits", "other", "--figure", "x.jpg"], "must end in .png, .svg or .pdf"),
     ],

@@ -29,6 +29,11 @@ def pair(**changes: object) -> World:
     return world
 
 
+def test_what_the_job_files_differ_in_is_named_with_each_value() -> None:
+    made, _ = compared(pair(batchSize=32), "quick", "slow")
+    assert [(one.field, one.values) for one in made.differences] == [("batchSize", ("64", "32"))]
+
+
 def test_progress_is_the_best_so_far_and_ends_with_all_that_was_spent() -> None:
     world = faulty_job()  # attempts that did not count were paid as well
     _, (one,) = compared(world, "faulty")

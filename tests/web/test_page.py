@@ -116,6 +116,43 @@ def test_budgets_show_what_is_left_and_who_spent_what(service: Serving, page: An
     assert "team-a" in report.inner_text() and "research" not in report.inner_text()
 
 
+def test_two_jobs_are_chosen_and_compared_and_then_simulated_with_other_money(service: Serving, page: Any) -> None:
+    target = {"loss": 0.3, "epochsInARow": 3}
+    for name, size in (("small", 32), ("large", 128)):
+        budget = {"amount": 0.5, "currency": "USD"}
+        service.submit(name, maxEpochs=200, target=target, batchSize=size, budget=budget)
+    page.goto(service.address())
+    for name in ("small", "large"):
+        page.get_by_role("row", name=re.compile(name)).get_by_text("✓ Succeeded").wait_for()
+        page.get_by_role("checkbox", name=f"Choose {name}").check()
+    page.get_by_role("link", name="Compare 2 jobs").click()
+    page.get_by_role("heading", name="Compare 2 jobs", level=1).wait_for()
+    differs = page.get_by_role("region", name="Table: What differs")
+    differs.get_by_role("row", name="batchSize 32 128").wait_for()
+    assert differs.get_by_role("row").count() == 2, "the header and one field"
+    with Client() as coach:
+        found = coach.compare_jobs(["small", "large"])
+    levels = page.get_by_role("region", name="Table: Money to this loss")
+    assert levels.get_by_role("row").count() == 1 + len(found.levels)
+    ends = f"small {found.jobs[0].best[-1]:.4g} after "
+    page.get_by_role("img", name=re.compile(rf"^best loss by USD: {re.escape(ends)}")).wait_for()
+    page.go_back()
+    page.get_by_role("checkbox", name="Choose small").check()
+    page.get_by_role("link", name="What if").click()
+    page.get_by_label("Policies").fill("coach, static:1x1")
+    page.get_by_label("Budget of each job, in USD").fill("0.0001")
+    page.get_by_label("Number").fill("2")
+    page.get_by_label("Cores").fill("4")
+    page.get_by_role("button", name="Simulate").click()
+    page.get_by_role("heading", name="Simulated on 2 nodes").wait_for()
+    table = page.get_by_role("region", name="Table: Simulated")
+    assert table.get_by_role("row").count() == 3
+    assert table.get_by_role("row", name=re.compile("static:1x1 small .* budget")).count() == 1
+    page.get_by_label("Policies").fill("nonsense")
+    page.get_by_role("button", name="Simulate").click()
+    assert "nonsense" in page.get_by_role("alert").inner_text()
+
+
 def test_without_a_code_nothing_is_shown(service: Serving, page: Any) -> None:
     service.submit("secret", maxEpochs=1)
     address = service.address()

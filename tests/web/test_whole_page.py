@@ -63,6 +63,7 @@ def test_axe_finds_nothing_serious(service: Serving, browser: Any, look: str) ->
         page.get_by_role("link", name="digits").click()
         page.get_by_text("✓ Succeeded").wait_for()
         places = ["/", "/cluster", "/submit", "/nothing", "/jobs/nobody"]
+        places += ["/budgets", "/compare/digits,a", "/what-if/digits,a"]
         tabs = ("overview", "epochs", "money", "speed", "events", "logs", "spec")
         places += [f"/jobs/{name}/{tab}" for name, tab in [*(("digits", tab) for tab in tabs), ("e", "overview")]]
         found = []

@@ -7,6 +7,7 @@ export type Detail = Schema["JobDetail"];
 export type Why = Schema["Why"];
 export type Figures = Schema["Figures"];
 export type Cluster = Schema["Cluster"];
+export type Comparison = Schema["Comparison"];
 export type Events = Schema["Events"];
 export type Problem = Schema["Problem"];
 export type Plan = Schema["Plan"];

@@ -7,7 +7,7 @@ import { money, none, number } from "./format";
 
 type Look = Record<"text" | "grid" | "blue" | "orange" | "red" | "green" | "grey" | "band", string>;
 
-function look(): Look {
+export function look(): Look {
   const style = getComputedStyle(document.documentElement);
   const read = (name: string) => style.getPropertyValue(`--${name}`).trim();
   const names = ["text", "grid", "blue", "orange", "red", "green", "grey", "band"] as const;
@@ -21,7 +21,7 @@ interface PlotGiven {
   data: uPlot.AlignedData;
 }
 
-function Plot({ kind = "", label, make, data }: PlotGiven) {
+export function Plot({ kind = "", label, make, data }: PlotGiven) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const made = useRef(make);
@@ -66,7 +66,7 @@ function Plot({ kind = "", label, make, data }: PlotGiven) {
 interface Shown {
   title: string;
   empty?: string;
-  job: string;
+  job?: string;
   picture?: string;
   csv?: string;
   head: string[];
@@ -76,7 +76,7 @@ interface Shown {
 
 export function Figure({ title, empty, job, picture, csv, head, rows, children }: Shown) {
   const [table, setTable] = useState(false);
-  const files = `${API}${jobPath(job)}`;
+  const files = job === undefined ? "" : `${API}${jobPath(job)}`;
   return (
     <figure>
       <figcaption>

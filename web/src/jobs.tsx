@@ -5,7 +5,8 @@ import { money, none, number, percent, rounded, size, when } from "./format";
 import { useLive } from "./live";
 import { MoneyBar, Spark, State } from "./parts";
 
-const HEIGHT = 38;
+// Of a row in pixels, as style.css has it: on a phone a row has two lines.
+const height = () => (matchMedia("(max-width: 560px)").matches ? 66 : 38);
 const SPARE = 8;
 const FILTERS: Record<string, (job: Job) => boolean> = {
   All: () => true,
@@ -18,6 +19,14 @@ export function JobsPage() {
   const { jobs, progress, version, cluster } = useLive();
   const [filter, setFilter] = useState("All");
   const [text, setText] = useState("");
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const choose = (name: string, on: boolean) => {
+    const next = new Set(chosen);
+    if (on) next.add(name);
+    else next.delete(name);
+    setChosen(next);
+  };
+  const picked = [...chosen].map(encodeURIComponent).join(",");
   const shown = useMemo(() => {
     const all = [...jobs.values()].reverse().filter((job) => job.name.includes(text.trim().toLowerCase()));
     const counts = Object.fromEntries(
@@ -31,7 +40,7 @@ export function JobsPage() {
   useLayoutEffect(() => {
     const box = scroller.current;
     if (!box) return;
-    const measure = () => setRoom(Math.ceil(box.clientHeight / HEIGHT));
+    const measure = () => setRoom(Math.ceil(box.clientHeight / height()));
     const watch = new ResizeObserver(measure);
     watch.observe(box);
     return () => watch.disconnect();
@@ -57,6 +66,15 @@ export function JobsPage() {
             </button>
           ))}
         </span>
+        {chosen.size > 0 && (
+          <span role="group" aria-label="Chosen jobs">
+            {chosen.size > 1 && <a href={`#/compare/${picked}`}>Compare {chosen.size} jobs</a>}{" "}
+            <a href={`#/what-if/${picked}`}>What if</a>{" "}
+            <button type="button" onClick={() => setChosen(new Set())}>
+              Choose none
+            </button>
+          </span>
+        )}
       </div>
       {jobs.size === 0 ? (
         <p class="notice">
@@ -70,7 +88,7 @@ export function JobsPage() {
           tabIndex={0}
           role="region"
           aria-label="Table of jobs"
-          onScroll={(event) => setFirst(Math.floor(event.currentTarget.scrollTop / HEIGHT))}
+          onScroll={(event) => setFirst(Math.floor(event.currentTarget.scrollTop / height()))}
         >
           <table aria-rowcount={shown.rows.length + 1}>
             <thead>
@@ -86,12 +104,19 @@ export function JobsPage() {
               </tr>
             </thead>
             <tbody>
-              {begin > 0 && <tr class="space" style={{ height: `${begin * HEIGHT}px` }} aria-hidden="true" />}
+              {begin > 0 && <tr class="space" style={{ height: `${begin * height()}px` }} aria-hidden="true" />}
               {shown.rows.slice(begin, end).map((job, index) => (
-                <Row key={job.name} job={job} index={begin + index + 2} share={progress[job.name] ?? job.progress} />
+                <Row
+                  key={job.name}
+                  job={job}
+                  index={begin + index + 2}
+                  share={progress[job.name] ?? job.progress}
+                  chosen={chosen.has(job.name)}
+                  choose={choose}
+                />
               ))}
               {end < shown.rows.length && (
-                <tr class="space" style={{ height: `${(shown.rows.length - end) * HEIGHT}px` }} aria-hidden="true" />
+                <tr class="space" style={{ height: `${(shown.rows.length - end) * height()}px` }} aria-hidden="true" />
               )}
             </tbody>
           </table>
@@ -101,12 +126,26 @@ export function JobsPage() {
   );
 }
 
-function Row({ job, index, share }: { job: Job; index: number; share: number | null }) {
+interface Shown {
+  job: Job;
+  index: number;
+  share: number | null;
+  chosen: boolean;
+  choose: (name: string, on: boolean) => void;
+}
+
+function Row({ job, index, share, chosen, choose }: Shown) {
   const value = job.value;
   const running = share !== null && !job.ended_at;
   return (
     <tr aria-rowindex={index}>
       <th scope="row" class="name">
+        <input
+          type="checkbox"
+          aria-label={`Choose ${job.name}`}
+          checked={chosen}
+          onChange={(event) => choose(job.name, event.currentTarget.checked)}
+        />
         <a href={`#/jobs/${encodeURIComponent(job.name)}`} title={job.name}>
           {job.name}
         </a>

@@ -3,12 +3,14 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { BudgetsPage } from "./budgets";
 import { ClusterPage } from "./cluster";
+import { ComparePage } from "./compare";
 import { money } from "./format";
 import { JobPage } from "./job";
 import { JobsPage } from "./jobs";
 import { live, useLive, useRoute } from "./live";
 import { Hatch } from "./parts";
 import { SubmitPage } from "./submit";
+import { WhatIfPage } from "./what_if";
 
 function Totals() {
   const sums = new Map<string, [number, number, number]>();
@@ -82,6 +84,10 @@ function App() {
           <JobPage key={name} name={name} tab={tab || "overview"} />
         ) : place === "cluster" ? (
           <ClusterPage />
+        ) : place === "compare" && name ? (
+          <ComparePage names={name.split(",")} />
+        ) : place === "what-if" && name ? (
+          <WhatIfPage names={name.split(",")} />
         ) : place === "budgets" ? (
           <BudgetsPage />
         ) : place === "submit" && !cluster?.read_only ? (

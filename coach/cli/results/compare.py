@@ -36,22 +36,12 @@ def command(
       coach compare small large --figure compared.png
     """
     from coach.cli.job_lookup import find_all, past_jobs
-    from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.accounting import attempts, money
-    from coach.report.comparison import compare, progress
+    from coach.report.comparison import compare_jobs
 
     home = StateDirectory.default()
     chosen = find_all(past_jobs(home), jobs)
-    if len(chosen) < 2:
-        raise UserError(
-            f"{chosen[0].job.name} alone cannot be compared; name two jobs or more, as coach ps shows them"
-        )
-    found = []
-    for past in chosen:
-        name, records = past.job.name, home.records(past)
-        found.append(progress(past.job, attempts(records, name), money(records, name), records))
-    made = compare([past.job for past in chosen], found)
+    made = compare_jobs([(past.job, home.records(past)) for past in chosen])
     if figure is not None:
         from coach.report.figures.comparison import draw
         from coach.report.figures.style import save
@@ -110,3 +100,9 @@ def _show(screen: Console, made: Comparison) -> None:
     )
     rows(f"TIME TO {metric}", [(value, level.seconds) for value, level in levels], formatting.duration, True)
     screen.print("* the best of its row; the best epoch so far counts")
+    if made.differences:
+        shown = table("DIFFERENCE", *names)
+        for one in made.differences:
+            shown.add_row(one.field, *("-" if value is None else value for value in one.values))
+        screen.print()
+        screen.print(shown)

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import JobFileError, Problem
+from coach.report.comparison import Comparison
 from coach.report.row_types import AccountRow, JobRow
 from coach.service import schemas
 
@@ -250,14 +251,23 @@ def plan(files: Files, policy: str = "") -> Call[schemas.Plans]:
     return Call("POST", f"{API}/plan", schemas.Plans, body=_sent(files, policy), files=_paths(files))
 
 
+def compare_jobs(names: Sequence[str]) -> Call[Comparison]:
+    """Jobs side by side: best values by money and time, and what their files differ in."""
+    return _get("/comparison", Comparison, job=list(names))
+
+
 def simulate_jobs(
     jobs: Sequence[str] = (),
     files: Files = (),
     *,
     policies: Sequence[str] = ("coach",),
     nodes: schemas.SimulatedNodes | None = None,
+    budget: float | None = None,
 ) -> Call[schemas.Simulated]:
-    """Simulate jobs of the service, and of files, under each policy, on `nodes` or on those of the service."""
+    """Simulate jobs of the service, and of files, under each policy, on `nodes` or on those of the service.
+
+    `budget`: of each job, in its currency, instead of its own.
+    """
     return Call(
         "POST",
         f"{API}/simulations",
@@ -267,6 +277,7 @@ def simulate_jobs(
             "files": _sent(files)["files"],
             "policies": list(policies),
             "nodes": nodes.model_dump() if nodes else None,
+            "budget": budget,
         },
         wait=MAX_SIMULATION,
         files=_paths(files),

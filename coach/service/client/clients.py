@@ -77,6 +77,7 @@ class _Operations:
     log_text = _Operation(calls.log_text)
     validate = _Operation(calls.validate)
     plan = _Operation(calls.plan)
+    compare_jobs = _Operation(calls.compare_jobs)
     simulate_jobs = _Operation(calls.simulate_jobs)
     submit = _Operation(calls.submit)
     cancel = _Operation(calls.cancel)

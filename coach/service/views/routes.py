@@ -19,15 +19,18 @@ from fastapi.responses import StreamingResponse
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
+from coach.core.spec.job import TrainingJob
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
+from coach.report import comparison
+from coach.report.comparison import Comparison
 from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, LEDGER_COLUMNS
 from coach.report.status import epoch_rows, forecast_rows
 from coach.report.why import waiting
 from coach.service import schemas
 from coach.service.errors import may_answer, shown_problems
-from coach.service.routes import InContext, Known, contents
+from coach.service.routes import InContext, Known, Names, contents
 from coach.service.views.cluster import node_rows, queue_rows
 from coach.service.views.consequences import Of, consequences
 from coach.service.views.explanation import explanation
@@ -154,6 +157,17 @@ async def plan(context: InContext, submission: schemas.Submission) -> schemas.Pl
     return schemas.Plans(plans=await context.service.plan(contents(submission), submission.policy))
 
 
+@views.get("/comparison", tags=["jobs"], responses=may_answer(404, 422))
+async def compare_jobs(context: InContext, job: Names) -> Comparison:
+    """Jobs side by side, as `coach compare` has them: best values by money and time, and what their files differ in."""
+    service = context.service
+
+    def found() -> Comparison:
+        return comparison.compare_jobs([(service.job(name), service.home.records(service.past(name))) for name in job])
+
+    return await asyncio.to_thread(found)
+
+
 @views.post("/simulations", tags=["jobs"], responses=may_answer(404, 409, 413, 422, 503))
 async def simulate_jobs(context: InContext, asked: schemas.Simulation) -> schemas.Simulated:
     """Simulate jobs under other policies or on other nodes, as `coach simulate` does, within limits."""
@@ -161,11 +175,20 @@ async def simulate_jobs(context: InContext, asked: schemas.Simulation) -> schema
     specs = [service.job(name).job_file for name in asked.jobs] + await service.specs(contents(asked))
     if not 1 <= len(specs) <= schemas.MAX_SIMULATED:
         raise UserError(f"{len(specs)} jobs: must be 1 to {schemas.MAX_SIMULATED}, of the service (jobs) or of files")
+    if asked.budget is not None:
+        specs = [_with_budget(spec, asked.budget) for spec in specs]
     nodes = service.nodes
     if asked.nodes is not None:
         one = Resources(asked.nodes.cpu, asked.nodes.memory, asked.nodes.gpu)
         nodes = tuple(Node(f"node-{number}", one) for number in range(asked.nodes.count))
     return await simulate(service.home, specs, nodes, asked.policies)
+
+
+def _with_budget(job: TrainingJob, amount: float) -> TrainingJob:
+    document = job.to_json()
+    currency = job.spec.price_book.currency
+    document["spec"]["budget"] = {"amount": amount, "currency": currency}
+    return TrainingJob.from_json(document)
 
 
 # -- one job ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,142 @@
+// What if: jobs of the service under other policies, on other nodes, with other money; simulated, nothing is started.
+import { useState } from "preact/hooks";
+import { Refused, Schema, post } from "./api";
+import { Table } from "./charts";
+import { count, duration, money, none, words } from "./format";
+import { useLive } from "./live";
+
+const POLICIES = ["coach", "coach:mean-completion", "static:1x1", "static:2x1", "static:2x2"];
+type Nodes = { count: string; cpu: string; memory: string; gpu: string };
+
+export function WhatIfPage({ names }: { names: string[] }) {
+  const { jobs, cluster } = useLive();
+  const [policies, setPolicies] = useState("coach, static:1x1");
+  const [nodes, setNodes] = useState<Nodes>({ count: "", cpu: "", memory: "", gpu: "" });
+  const [budget, setBudget] = useState("");
+  const [answer, setAnswer] = useState<Schema["Simulated"] | null>(null);
+  const [error, setError] = useState("");
+  const [asking, setAsking] = useState(false);
+  const given = Object.values(nodes).some(Boolean);
+  const simulate = async () => {
+    setAsking(true);
+    setError("");
+    setAnswer(null);
+    try {
+      setAnswer(
+        await post<Schema["Simulated"]>("/simulations", {
+          jobs: names,
+          policies: policies.split(/[\s,]+/).filter(Boolean),
+          nodes: given
+            ? { count: Number(nodes.count || 1), cpu: Number(nodes.cpu || 1), memory: Number(nodes.memory || 4), gpu: Number(nodes.gpu || 0) }
+            : null,
+          budget: budget ? Number(budget) : null,
+        }),
+      );
+    } catch (failure) {
+      const refused = failure instanceof Refused ? failure : null;
+      setError([refused?.message ?? String(failure), ...(refused?.problems.map((one) => one.text) ?? [])].join(" "));
+    }
+    setAsking(false);
+  };
+  const own = cluster?.nodes.map((node) => `${node.cpu} cores, ${node.memory} GiB`) ?? [];
+  const field = (name: keyof Nodes, label: string) => (
+    <label>
+      {label}{" "}
+      <input
+        type="number"
+        min="0"
+        step="any"
+        size={6}
+        value={nodes[name]}
+        onInput={(event) => setNodes({ ...nodes, [name]: event.currentTarget.value })}
+      />
+    </label>
+  );
+  const currency = jobs.get(names[0] ?? "")?.currency ?? "";
+  return (
+    <section class="what-if">
+      <h1>What if</h1>
+      <p>
+        {names.join(", ")}: simulated from the beginning{names.length > 1 && ", all begun together"}, once under each
+        policy. Nothing is started, nothing is spent.
+      </p>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void simulate();
+        }}
+      >
+        <div class="tools">
+          <label>
+            Policies{" "}
+            <input type="text" size={40} value={policies} list="policies" onInput={(event) => setPolicies(event.currentTarget.value)} />
+          </label>
+          <datalist id="policies">
+            {POLICIES.map((name) => (
+              <option key={name} value={name} />
+            ))}
+          </datalist>
+          <label>
+            Budget of each job{currency && `, in ${currency}`}{" "}
+            <input
+              type="number"
+              min="0"
+              step="any"
+              placeholder="its own"
+              value={budget}
+              onInput={(event) => setBudget(event.currentTarget.value)}
+            />
+          </label>
+        </div>
+        <fieldset class="tools">
+          <legend>Nodes, all alike (empty: the service's {own.length}{own[0] && `, ${own[0]} each`})</legend>
+          {field("count", "Number")}
+          {field("cpu", "Cores")}
+          {field("memory", "Memory, GiB")}
+          {field("gpu", "GPUs")}
+        </fieldset>
+        <p>
+          <button class="primary" type="submit" disabled={asking || names.length === 0}>
+            {asking ? "Simulating…" : "Simulate"}
+          </button>
+        </p>
+      </form>
+      {error && (
+        <p class="error" role="alert">
+          {error}
+        </p>
+      )}
+      {answer && <Answer found={answer} currency={(name) => jobs.get(name)?.currency ?? ""} />}
+    </section>
+  );
+}
+
+function Answer({ found, currency }: { found: Schema["Simulated"]; currency: (job: string) => string }) {
+  return (
+    <>
+      <h2>Simulated on {count(found.nodes, "node")}</h2>
+      <Table
+        name="Simulated"
+        head={["Policy", "Job", "Done after", "Waited", "Spent", "Target"]}
+        rows={found.runs.flatMap((run) => [
+          ...run.jobs.map((job) => [
+            run.policy,
+            job.job,
+            job.seconds === null ? none : duration(job.seconds),
+            job.waited === null ? none : duration(job.waited),
+            money(job.spent, currency(job.job)),
+            job.reached ? "reached" : words(job.reason || "not reached").toLowerCase(),
+          ]),
+          ...(run.jobs.length > 1 ? [[run.policy, <strong>all</strong>, duration(run.seconds), "", "", ""]] : []),
+        ])}
+      />
+      <ul>
+        {found.origins.map((one) => (
+          <li key={one.origin}>
+            {one.origin}: {one.jobs.join(", ")}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
