@@ -132,8 +132,9 @@ PROGRAMS = (
         **{"metric": r"test final score: \d+/\d+ = ([0-9.]+)% correct", "budget": "0.1USD"},
     ),
     Program("transformers run_glue_no_trainer", LIBRARIES, "f1=0.95", needs="transformers"),
+    # Alone, without Coach: 2.187 after 20 epochs.
     Program(
-        *("transformers run_clm", LIBRARIES, "eval_loss=2.3", f"--output_dir {FOLDER}/out"),
+        *("transformers run_clm", LIBRARIES, "eval_loss=2.2", f"--output_dir {FOLDER}/out"),
         **{**CHANGES, "needs": "transformers"},
     ),
     Program("accelerate nlp_example", LIBRARIES, "f1=0.95", workers="2", needs="accelerate"),
