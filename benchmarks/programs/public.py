@@ -165,8 +165,11 @@ def main() -> None:
     rows = {row["program"]: row for row in read_csv(out)}
     for program in PROGRAMS:
         if not options.names or program.function in options.names:
-            rows[program.name] = run(program, options.python)
-            print(rows[program.name], file=sys.stderr, flush=True)
+            row = run(program, options.python)
+            print(row, file=sys.stderr, flush=True)
+            rows = {each["program"]: each for each in read_csv(out)} | {
+                program.name: row
+            }  # another run may have written
             write_csv(out, [rows[one.name] for one in PROGRAMS if one.name in rows])
     write([rows[one.name] for one in PROGRAMS if one.name in rows])
 
