@@ -21,6 +21,7 @@ from coach.cli.jobs import (
     budget,
     cancel,
     events,
+    init,
     logs,
     plan,
     program_module,
@@ -59,6 +60,7 @@ OTHER_WORDS = {
     **dict.fromkeys(("apply", "create", "enqueue"), "submit"),
     **dict.fromkeys(("watch", "dashboard", "web"), "ui"),
     **dict.fromkeys(("check", "lint"), "validate"),
+    **dict.fromkeys(("new", "template", "setup"), "init"),
     "cost": "prices",
     "log": "logs",
     "tail": "logs -f",
@@ -99,7 +101,6 @@ class Commands(typer.core.TyperGroup):
 app = typer.Typer(
     name="coach",
     cls=Commands,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -111,7 +112,7 @@ COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs, ui),
     simulate,
-    *(plan, prices, validate, try_, program_module, deploy),
+    *(plan, prices, init, validate, try_, program_module, deploy),
     *(model, compare, prune, export, plot),
     doctor,
 )

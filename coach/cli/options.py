@@ -40,7 +40,27 @@ MaybeFiles = Annotated[
     list[Path] | None,
     typer.Argument(metavar="FILE", help="Job files; each may have several jobs. Or a program: -- COMMAND."),
 ]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.")]
+
+
+def complete_job(incomplete: str) -> list[str]:
+    """Names of jobs that begin so, newest first: what a shell completes. Errors complete nothing."""
+    from coach.core.errors import CoachError
+    from coach.handler.state.state_directory import StateDirectory
+
+    try:
+        return [name for name in reversed(StateDirectory.default().past()) if name.startswith(incomplete)]
+    except (CoachError, OSError):
+        return []
+
+
+JobName = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.", autocompletion=complete_job),
+]
+JobNames = Annotated[
+    list[str],
+    typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.", autocompletion=complete_job),
+]
 Nodes = Annotated[
     str,
     typer.Option(

@@ -219,7 +219,7 @@ def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str,
         raise UserError("--budget: required, such as --budget 5USD, or --budget unlimited")
     if options.get("--resumes"):
         program["resumes"] = True
-    spec["budget"] = _budget(options["--budget"])
+    spec["budget"] = budget_of(options["--budget"])
     if options.get("--batch"):
         program["batch"] = options["--batch"]
     spec["workers"] = {"min": fewest, "max": workers}
@@ -280,7 +280,8 @@ def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
     return {"metric": name, "value": value, **goal, "epochsInARow": epochs_in_a_row}
 
 
-def _budget(text: str) -> dict[str, Any]:
+def budget_of(text: str) -> dict[str, Any]:
+    """`5USD`, or `unlimited`, as a job file has it. Raises UserError."""
     from coach.core.errors import UserError
 
     if text == UNLIMITED:

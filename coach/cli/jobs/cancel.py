@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from coach.cli.options import JobNames
 
 
 def command(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")],
+    jobs: JobNames,
 ) -> None:
     """Cancel jobs at once, for good.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.options import JobName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.")],
+    job: JobName,
     output: Output = Format.TABLE,
     events: Annotated[bool, typer.Option("--events", help="Also list its events.")] = False,
 ) -> None:

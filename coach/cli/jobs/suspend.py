@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from coach.cli.options import JobNames
+
 
 def command(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")],
+    jobs: JobNames,
     now: Annotated[
         bool, typer.Option("--now", help="Stop at once; what the running epoch trained so far is lost.")
     ] = False,

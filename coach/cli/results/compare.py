@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coach.cli.options import complete_job
+
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ Figure = Annotated[
 
 
 def command(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="Names of jobs, two or more.")],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="Names of jobs, two or more.", autocompletion=complete_job)],
     figure: Figure = None,
     output: Output = Format.TABLE,
 ) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coach.cli.options import JobName
+
 from coach.cli.display.output import Format, print_json
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ _SYMBOL = 'without the model file: gluon.SymbolBlock.imports("{0}-symbol.json", 
 
 
 def command(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.")],
+    job: JobName,
     file: Annotated[
         Path | None,
         typer.Option(

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
+from coach.cli.options import complete_job
+
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
 
 def command(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB", help="Names of jobs; without one, all that have ended."),
+        typer.Argument(metavar="JOB", help="Names of jobs; without one, all that have ended.", autocompletion=complete_job),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Their best and last checkpoints too: only their records stay.")

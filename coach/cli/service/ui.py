@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coach.cli.options import complete_job
+
 if TYPE_CHECKING:
     from coach.handler.state.state_directory import StateDirectory
 
 
 def command(
-    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Open the page of this job.")] = "",
+    job: Annotated[
+        str, typer.Argument(metavar="[JOB]", help="Open the page of this job.", autocompletion=complete_job)
+    ] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port where no service runs; 0 takes a free one.")] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser, or only print the address.")
