@@ -1,7 +1,7 @@
 """Time to the end of a program with Coach and without it, in turns; and what changes and kills cost it.
 
-    python -m benchmarks.programs.overhead 5 --again      # 5 pairs of runs of each program, then the losses
-    python -m benchmarks.programs.overhead 5 --python PATH      # goes on where it was stopped; other libraries, too
+    python -m benchmarks.programs.overhead 4 --again      # 4 pairs of runs of each program, then the losses
+    python -m benchmarks.programs.overhead 4 --python PATH      # goes on where it was stopped; other libraries, too
 
 The programs are `benchmarks/programs/script.py` alone and as two processes with DistributedDataParallel, and, with a
 Python that has the libraries, the examples for transformers' Trainer and Lightning. A run's seconds are from the start
@@ -82,7 +82,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 def main() -> None:
     """Run all, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", type=int, nargs="?", default=5)
+    parser.add_argument("pairs", type=int, nargs="?", default=4)
     parser.add_argument("--interruptions", type=int, default=2)
     parser.add_argument("--python", help="one that has transformers and Lightning")
     parser.add_argument("--again", action="store_true", help="keep no row of an earlier run")
@@ -142,6 +142,7 @@ def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
             cwd=folder,
             env={**os.environ, **own},
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=PATIENCE,
             check=False,
