@@ -121,9 +121,10 @@ PROGRAMS = (
         *("pytorch/examples minGPT-ddp", TEXT, "eval_loss=2.75", f"--snapshot_path {FOLDER}/snapshot.pt"),
         **{"metric": "Eval Loss ([0-9.]+)", **CHANGES},
     ),
+    # Its loss rests at 2, and falls on to 0.54 in epoch 34. Two processes alone have the same 2.045 in epoch 12.
     Program(
         *("pytorch/examples fsdp_t5", LIBRARIES, "loss=1.5"),
-        **{"metric": "Validation Loss: ([0-9.]+)", "workers": "2", "needs": "transformers"},
+        **{"metric": "Validation Loss: ([0-9.]+)", "workers": "2", "needs": "transformers", "budget": "0.1USD"},
     ),
     # Alone, without Coach: 2.392 after 600 steps.
     Program(*("nanogpt", TEXT, "val_loss=2.4", f"--out_dir={FOLDER}"), **{**CHANGES, "batch": "per-job"}),
