@@ -172,7 +172,7 @@ def _write_overhead(rows: Sequence[dict[str, Any]]) -> None:
                 (met if ratio <= GOAL else missed).append(name)
         table.append(line)
     note = (
-        f"Goal: at most {GOAL} times the seconds, in the median. Met: {'; '.join(met) or 'by none'}. "
+        f"Goal: at most {GOAL} times the seconds, in the median.\nMet: {'; '.join(met) or 'by none'}. "
         f"Missed: {'; '.join(missed) or 'by none'}.\n"
         "Medians of runs in turns, to the program's own end. The range of the ratios says how far two runs of a pair\n"
         "differ. "
