@@ -8,9 +8,8 @@ import math
 from collections.abc import Sequence
 
 from coach.core.cluster import Allocation
-from coach.core.estimation.interval import Interval
 from coach.core.jobs.epoch import Epoch
-from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
@@ -25,7 +24,6 @@ __all__ = [
     "ForecastRow",
     "JobRow",
     "epoch_rows",
-    "eta",
     "forecast_rows",
     "job_row",
 ]
@@ -41,7 +39,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     left_alone = orphan and not job.ended and job.reason not in RESUMABLE
     last = job.last_evaluated
     at = shown_allocation(job)
-    until = None if left_alone else eta(job, now)
+    until = None if left_alone else forecast.time_left(job, now)
     budget = job.ledger.budget
     return JobRow(
         name=job.name,
@@ -157,23 +155,6 @@ def shown_allocation(job: Job) -> Allocation | None:
     if job.running:
         return job.running.allocation
     return job.epochs[-1].allocation if job.epochs else None
-
-
-def eta(job: Job, now: float) -> Interval | None:
-    """Seconds from `now` until the job is done; None without a curve, or if it never reaches the target.
-
-    A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier.
-
-    What `forecast.rest` says, minus the running epoch's elapsed part.
-    """
-    if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
-        return None
-    left = forecast.rest(job)
-    if left is None:
-        return None
-    done = min(now - job.running.at, left.epoch_seconds) if job.running else 0.0
-    times = (left.seconds.low, left.seconds.expected, left.seconds.high)
-    return Interval(*(max(0.0, seconds - done) for seconds in times))
 
 
 def _overlap(start: float, end: float, pause: tuple[float, float]) -> float:

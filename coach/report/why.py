@@ -11,11 +11,12 @@ from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.enough_money import enough
+from coach.core.lifecycle.start_forecast import expected_starts
 from coach.core.money import to_amount
 from coach.report import formatting
 from coach.report.choices import considered
 from coach.report.models import curve_words, speed_words
-from coach.report.status import ORPHAN, eta, shown_allocation
+from coach.report.status import ORPHAN, shown_allocation
 
 #: Reasons to wait that another job's end, or a larger cluster, would change.
 _FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, Reason.PLACING)
@@ -38,7 +39,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
         lines += _next_command(job)
         return lines
     if job.reason in _FOR_ROOM or job.state is State.QUEUED:
-        lines += _queue(job, jobs, nodes)
+        lines += _queue(job, jobs, nodes, now)
     if job.reason in RESUMABLE:
         lines += _next_command(job)
     if job.reasons and job.pods:
@@ -102,7 +103,7 @@ def requested_words(job: Job) -> str:
     return f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB{gpus}"
 
 
-def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator[str]:
+def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float) -> Iterator[str]:
     """The jobs before it, and the jobs that hold the capacity."""
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)]
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
@@ -111,6 +112,11 @@ def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator
         by = "; ".join(f"{name} has {formatting.count(count, 'function')}" for name, count in held.items() if count)
         yield f"{free_words(node, jobs)}{'; ' + by if by else ''}"
     yield requested_words(job)
+    start = expected_starts(jobs.values(), nodes, now).get(job.name)
+    if start is None:
+        yield "When it starts is not known: it depends on a job whose end nothing predicts"
+    else:
+        yield f"Expected to start in {formatting.duration_interval(start)}"
 
 
 def _named(names: Sequence[str]) -> str:
@@ -172,7 +178,7 @@ def _steps(one: Allocation, other: Allocation) -> int:
 def _known(job: Job, now: float) -> Iterator[str]:
     yield f"Speed: {speed_words(job)}"
     yield f"Learning: {curve_words(job)}"
-    until = eta(job, now)
+    until = forecast.time_left(job, now)
     if until is not None:
         left = forecast.remaining_epochs(job)
         yield (

@@ -363,7 +363,7 @@ class Why(BaseModel):
     """The reasons for a job's state and allocation: line by line, and as data.
 
     `summary`: one sentence. `queue`: its place among the jobs that wait, from 1, with the names of the first 20
-    of those before it.
+    of those before it. `starts_in`: seconds until it is expected to start; null where nothing predicts it.
     `blockers`: what its smallest gang requests, and what each node has. `alternatives`: the chosen allocation first.
     """
 
@@ -375,6 +375,7 @@ class Why(BaseModel):
     alternatives: list[Alternative]
     queue: int | None
     before: list[str]
+    starts_in: Range | None
     blockers: list[str]
     actions: list[Action]
 

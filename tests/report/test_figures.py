@@ -214,7 +214,7 @@ def test_no_job_is_left_out_of_the_figures_of_many(tmp_path: Path) -> None:
 
 def test_a_comparison_of_many_jobs_draws_each_with_a_look_of_its_own() -> None:
     of = tuple(Progress(f"job-{n}", (0.1, 0.2), (1.0, 2.0), (0.5, 0.4 - n / 100)) for n in range(20))
-    figure = comparison.draw(Comparison("loss", True, "USD", of, (), (), ()))
+    figure = comparison.draw(Comparison("loss", True, "USD", of, (), (), (), ()))
     assert {text.get_text() for text in figure.legends[0].get_texts()} == {one.name for one in of}
     looks = {(str(line.get_color()), line.get_linestyle()) for line in figure.axes[0].get_lines()}
     assert len(looks) == 20

@@ -6,6 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from coach.core.jobs import events as ev
+from coach.core.lifecycle.forecast import time_left
 from coach.core.money import to_amount
 from coach.report.accounting import pauses
 from coach.report.status import (
@@ -14,7 +15,6 @@ from coach.report.status import (
     EpochRow,
     JobRow,
     epoch_rows,
-    eta,
     forecast_rows,
     job_row,
 )
@@ -64,7 +64,7 @@ def test_the_rows_are_plain_json() -> None:
 def test_the_true_end_is_between_the_bounds_of_the_eta() -> None:
     world = half_way(8)
     job = world.job("digits")
-    left = eta(job, world.now)
+    left = time_left(job, world.now)
     asked_at = world.now
     assert left is not None
     world.run(until=lambda: job.ended)
@@ -75,7 +75,7 @@ def test_the_true_end_is_between_the_bounds_of_the_eta() -> None:
 def test_the_eta_goes_down_within_an_epoch() -> None:
     world = half_way(8)
     job = world.job("digits")
-    before, after = eta(job, world.now), eta(job, world.now + 1)
+    before, after = time_left(job, world.now), time_left(job, world.now + 1)
     assert before is not None
     assert after is not None
     assert after.expected == pytest.approx(before.expected - 1)
@@ -84,13 +84,13 @@ def test_the_eta_goes_down_within_an_epoch() -> None:
 def test_there_is_no_eta_before_a_real_epoch_has_shown_the_curve() -> None:
     world = half_way(8)
     probing = half_way(1)
-    assert eta(world.job("digits"), world.now) is not None
-    assert eta(probing.job("digits"), probing.now) is None
+    assert time_left(world.job("digits"), world.now) is not None
+    assert time_left(probing.job("digits"), probing.now) is None
 
 
 def test_earlier_jobs_give_an_eta_from_the_first_fit_on() -> None:
     world = half_way(1)
-    assert eta(replace(world.job("digits"), known_epochs=12.0), world.now) is not None
+    assert time_left(replace(world.job("digits"), known_epochs=12.0), world.now) is not None
 
 
 def test_a_job_without_a_handler_says_so() -> None:
@@ -128,7 +128,7 @@ def test_an_ended_job_shows_what_was_predicted_of_all_of_it_on_its_way_beside_wh
     world = half_way(8)
     job = world.job("digits")
     assert forecast_rows(job) == [], "it has not ended"
-    left, begun = eta(job, world.now), job.run_seconds
+    left, begun = time_left(job, world.now), job.run_seconds
     assert left is not None and job.running is not None and job.running.job_forecast is not None
     assert job.running.job_forecast.seconds == pytest.approx(
         [begun + seconds + world.now - job.running.at for seconds in (left.low, left.expected, left.high)]

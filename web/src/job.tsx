@@ -104,6 +104,8 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
         <p>
           {rounded(why ? why.summary : job.reason_text)}
           {why?.queue && ` (place ${why.queue} in the queue${why.before.length ? `, after ${why.before.slice(0, 5).join(", ")}` : ""})`}
+          {why?.starts_in &&
+            `; expected to start in ${duration(why.starts_in.expected)} (${duration(why.starts_in.low)}–${duration(why.starts_in.high)}, 80 %)`}
         </p>
         {why && (why.alternatives.length > 1 || why.steps.length > 0 || why.blockers.length > 0) && (
           <details>

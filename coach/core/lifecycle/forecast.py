@@ -19,7 +19,7 @@ from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, conservative_value
 from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.fitted_models import FittedCurve
-from coach.core.jobs.job import LEASE_SECONDS, Job
+from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.lifecycle import spending
 from coach.core.money import Money, PriceBook, to_amount, to_money
 from coach.core.spec.resources import RolesResources
@@ -231,6 +231,18 @@ def rest(job: Job) -> Rest | None:
         Interval(cost * least, cost, min(cost * most, money) if cost > 0.0 else 0.0),
         seconds.expected,
     )
+
+
+def time_left(job: Job, now: float) -> Interval | None:
+    """Seconds from `now` until the job is done: what `rest` says, minus the running epoch's elapsed part."""
+    if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
+        return None
+    left = rest(job)
+    if left is None:
+        return None
+    done = min(now - job.running.at, left.epoch_seconds) if job.running else 0.0
+    times = (left.seconds.low, left.seconds.expected, left.seconds.high)
+    return Interval(*(max(0.0, seconds - done) for seconds in times))
 
 
 def whole_job(job: Job) -> JobForecast | None:

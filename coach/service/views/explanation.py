@@ -12,6 +12,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, State
 from coach.core.lifecycle import forecast
 from coach.core.lifecycle.cluster_state import queue_key
+from coach.core.lifecycle.start_forecast import expected_starts
 from coach.handler.resume_rules import refuse_resume
 from coach.report.choices import Choice, considered
 from coach.report.status import shown_allocation
@@ -28,6 +29,7 @@ def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now:
     """The reasons of `job`, one of `jobs`, on a cluster of `nodes`."""
     alternatives = list(_alternatives(job))
     waits = not job.ended and not job.pods and not job.suspend
+    start = expected_starts(jobs.values(), nodes, now).get(job.name) if waits else None
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)] if waits else []
     return schemas.Why(
         lines=why(job, jobs, nodes, now),
@@ -38,6 +40,7 @@ def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now:
         alternatives=alternatives,
         queue=len(before) + 1 if waits else None,
         before=before[:MAX_BEFORE],
+        starts_in=None if start is None else schemas.Range(low=start.low, expected=start.expected, high=start.high),
         blockers=[requested_words(job), *(free_words(node, jobs) for node in nodes)] if waits else [],
         actions=list(_actions(job)),
     )
