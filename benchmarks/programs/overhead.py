@@ -105,7 +105,8 @@ def main() -> None:
         print(
             f"pair {pair + 1}, {program.name}: {found[False][0]:.2f} s, with Coach {found[True][0]:.2f} s", flush=True
         )
-    _write_overhead(rows)
+    if rows:
+        _write_overhead(rows)
     out = RESULT / "interruptions.csv"
     losses = [] if options.again else read_csv(out)
     for cause, number in itertools.product(CAUSES, range(options.interruptions)):
