@@ -203,6 +203,14 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """The rows that write_csv wrote, as texts; none without a file."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def spread(values: Sequence[float]) -> dict[str, Any]:
     """Columns of a table: how many were measured, and their median and bounds."""
     return {

@@ -1,7 +1,7 @@
 """Time to the end of a program with Coach and without it, in turns; and what changes and kills cost it.
 
-    python -m benchmarks.programs.overhead 4        # 4 pairs of runs of each program, then the losses
-    python -m benchmarks.programs.overhead 4 --python PATH --interruptions 0     # scripts of other libraries, too
+    python -m benchmarks.programs.overhead 4 --again      # 4 pairs of runs of each program, then the losses
+    python -m benchmarks.programs.overhead 4 --python PATH      # goes on where it was stopped; other libraries, too
 
 The programs are `benchmarks/programs/script.py` alone and as two processes with DistributedDataParallel, and, with a
 Python that has the libraries, the examples for transformers' Trainer and Lightning. A run's seconds are from the start
@@ -14,6 +14,7 @@ costs is from SIGTERM or SIGKILL to the next report, less the median interval be
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import shlex
@@ -24,12 +25,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
+from benchmarks.harness import RESULTS, ROOT, read_csv, write_csv, write_table
 from coach.core.jobs.epoch import measuring
 from coach.core.jobs.job import Job
 from coach.handler.state.journal import Journal
@@ -47,6 +48,8 @@ TIMED, INTERRUPTED = 8, 8
 STAGGER = 0.3
 #: Seconds that a run may take.
 PATIENCE = 900
+#: A program may take so many times its seconds without Coach.
+GOAL = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +84,39 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 def main() -> None:
     """Run all, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", type=int)
-    parser.add_argument("--interruptions", type=int, default=3)
+    parser.add_argument("pairs", type=int, nargs="?", default=4)
+    parser.add_argument("--interruptions", type=int, default=2)
     parser.add_argument("--python", help="one that has transformers and Lightning")
+    parser.add_argument("--again", action="store_true", help="keep no row of an earlier run")
     options = parser.parse_args()
     python = str(pytorch_runtime.torch().python)
-    rows: list[dict[str, Any]] = []
-    for pair in range(options.pairs):
-        for program in PROGRAMS:
-            at = python if program.needs == "torch" else options.python
-            if at is None:
-                continue
-            # The order changes from pair to pair.
-            for coach in (False, True) if pair % 2 == 0 else (True, False):
-                seconds, cpu = run(program, at, coach)
-                rows.append(
-                    {
-                        "pair": pair,
-                        "program": program.name,
-                        "coach": int(coach),
-                        "seconds": seconds,
-                        "cpu": cpu,
-                    }
-                )
-                print(rows[-1], file=sys.stderr, flush=True)
-        write_csv(RESULT / "overhead.csv", rows)
-        _write_overhead(rows)
-    if options.interruptions:
-        losses = [
-            {"cause": cause, **found} for cause in CAUSES for found in _lost(python, cause, options.interruptions)
+    out = RESULT / "overhead.csv"
+    rows = [] if options.again else read_csv(out)
+    there = {(int(row["pair"]), row["program"]) for row in rows}
+    for pair, program in itertools.product(range(options.pairs), PROGRAMS):
+        at = python if program.needs == "torch" else options.python
+        if at is None or (pair, program.name) in there:
+            continue
+        # The order changes from pair to pair.
+        found = {coach: run(program, at, coach) for coach in ((False, True) if pair % 2 == 0 else (True, False))}
+        rows += [
+            {"pair": pair, "program": program.name, "coach": int(coach), "seconds": seconds, "cpu": cpu}
+            for coach, (seconds, cpu) in found.items()
         ]
-        write_csv(RESULT / "interruptions.csv", losses)
+        write_csv(out, rows)
+        print(
+            f"pair {pair + 1}, {program.name}: {found[False][0]:.2f} s, with Coach {found[True][0]:.2f} s", flush=True
+        )
+    if rows:
+        _write_overhead(rows)
+    out = RESULT / "interruptions.csv"
+    losses = [] if options.again else read_csv(out)
+    for cause, number in itertools.product(CAUSES, range(options.interruptions)):
+        if not any(row["cause"] == cause and int(row["run"]) == number for row in losses):
+            losses.append({"cause": cause, "run": number, **_lost(python, cause)})
+            write_csv(out, losses)
+            print(f"{cause}: {losses[-1]['lost']} s lost", flush=True)
+    if losses:
         _write_losses(losses)
 
 
@@ -140,6 +145,7 @@ def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
             cwd=folder,
             env={**os.environ, **own},
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=PATIENCE,
             check=False,
@@ -152,26 +158,30 @@ def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
 
 
 def _write_overhead(rows: Sequence[dict[str, Any]]) -> None:
-    table = []
+    table, met, missed = [], list[str](), list[str]()
     for name in dict.fromkeys(row["program"] for row in rows):
         of = [row for row in rows if row["program"] == name]
         line: dict[str, Any] = {"program": name, "pairs": len(of) // 2}
         for key in ("seconds", "cpu"):
-            plain, ours = ([row[key] for row in of if row["coach"] == coach] for coach in (0, 1))
+            plain, ours = ([float(row[key]) for row in of if int(row["coach"]) == coach] for coach in (0, 1))
             ratios = [b / a for a, b in zip(plain, ours, strict=True)]
+            ratio = statistics.median(ratios)
             line |= {
                 f"{key} without": f"{statistics.median(plain):.2f}",
                 f"{key} with Coach": f"{statistics.median(ours):.2f}",
+                f"{key}, median ratio (range)": f"{ratio:.3f} ({min(ratios):.3f}-{max(ratios):.3f})",
             }
-            line[f"{key}, median ratio (range)"] = (
-                f"{statistics.median(ratios):.3f} ({min(ratios):.3f}-{max(ratios):.3f})"
-            )
+            if key == "seconds":
+                (met if ratio <= GOAL else missed).append(name)
         table.append(line)
     note = (
+        f"Goal: at most {GOAL} times the seconds, in the median.\nMet: {'; '.join(met) or 'by none'}. "
+        f"Missed: {'; '.join(missed) or 'by none'}.\n"
         "Medians of runs in turns, to the program's own end. The range of the ratios says how far two runs of a pair\n"
         "differ. "
         f"Load average at the end: {os.getloadavg()[1]:.1f}."
     )
+    print(note)
     write_table(RESULT / "overhead.md", "A program with Coach and without", COMMAND, table, note)
 
 
@@ -181,12 +191,10 @@ RANK, RANKS, HANDLER = "a rank is killed", "all ranks are killed", "the handler 
 CAUSES = (CHANGE, REGROUPED, RANK, RANKS, HANDLER)
 
 
-def _lost(python: str, cause: str, times: int) -> Iterator[dict[str, Any]]:
-    for number in range(times):
-        with tempfile.TemporaryDirectory() as folder:
-            found = _interrupted(python, cause, Path(folder))
-        print(cause, found, file=sys.stderr, flush=True)
-        yield {"run": number, **{key: f"{value:.2f}" for key, value in found.items()}}
+def _lost(python: str, cause: str) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = _interrupted(python, cause, Path(folder))
+    return {key: f"{value:.2f}" for key, value in found.items()}
 
 
 def _interrupted(python: str, cause: str, folder: Path) -> dict[str, float]:

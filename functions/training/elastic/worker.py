@@ -201,7 +201,9 @@ class ElasticWorker(Worker):
         thread_seconds = max(worked)
 
         stored: Background | None = None
-        if self._group.rank == 0:
+        # A mini-epoch's evaluation is none of those that a user's loop would make.
+        follows = self._learner.follows and request.evaluate and request.fraction in (None, 1.0)
+        if self._group.rank == 0 and not follows:
             self._group.collect(self._learner)
             stored = self._store(place.position)
         copied = time.perf_counter()
@@ -209,12 +211,14 @@ class ElasticWorker(Worker):
         if request.evaluate:
             self._reporter.state("evaluating")
             evaluation = self._evaluate()
+            if follows:
+                self._learner.follow(evaluation)
         measured = time.perf_counter()
 
         def store(rank: int, members: int) -> list[float]:
             del members
             nonlocal stored
-            if rank == 0:  # another worker had it, and died
+            if rank == 0:  # the evaluation had to come first, or another worker had it, and died
                 if stored is None:
                     self._group.collect(self._learner)
                     stored = self._store(place.position)

@@ -107,6 +107,9 @@ class ServedLearner(MxnetLearner):
         for array, value in zip(self.auxiliary, values, strict=True):
             array[:] = value.reshape(array.shape)
 
+    #: No schedule of MXNet's follows a metric.
+    follows = False
+
     def end_pass(self) -> None:
         """A pass over the training data is over: MXNet's schedules count updates."""
 

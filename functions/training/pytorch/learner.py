@@ -158,6 +158,21 @@ class TorchLearner:
         if self._schedule is not None and self._interval == "epoch":
             self._schedule.step()
 
+    @property
+    def follows(self) -> bool:
+        """Whether `follow` changes what a checkpoint has."""
+        return self._interval.startswith(optimizers.FOLLOWS)
+
+    def follow(self, evaluation: Evaluation) -> None:
+        """Step a schedule that follows a metric. Raises TrainingError ModelInvalid where it was not measured."""
+        found = {"loss": evaluation.loss, "accuracy": evaluation.accuracy, **evaluation.metrics}
+        measured = {name: value for name, value in found.items() if value is not None}
+        metric = self._interval.removeprefix(optimizers.FOLLOWS)
+        if metric not in measured:
+            message = f"schedule() follows {metric}; an evaluation has {', '.join(measured)}"
+            raise TrainingError("ModelInvalid", f"{self._uri}: {message}")
+        self._schedule.step(measured[metric])
+
     def wait(self) -> None:
         """See training.backend.Learner."""
         if self._device.type == "cuda":

@@ -22,17 +22,19 @@ DEFAULT = {"name": "SGD", "learning_rate": 0.01}
 UNFIT = {
     "LBFGS": "it computes the loss several times a step, by a closure that Coach does not have",
     "SparseAdam": "it takes sparse gradients only, and gradients are summed as dense ones",
-    "ReduceLROnPlateau": "it is stepped with a loss, not after every training step",
 }
 
 #: When a schedule is stepped: after each training step, or after each pass over the training data.
 INTERVALS = ("step", "epoch")
+#: When one is that follows a metric: after the evaluation at the end of each epoch of the job.
+FOLLOWS = "evaluation:"
 
 #: Schedules that a job file cannot say, and why.
 _UNSAYABLE = {
     "ChainedScheduler": "a job file has one schedule",
     "LambdaLR": "a job file cannot hold a function",
     "MultiplicativeLR": "a job file cannot hold a function",
+    "ReduceLROnPlateau": "it follows a metric, which the model file's schedule() says",
     "SequentialLR": "a job file has one schedule",
 }
 #: Arguments that no job file needs, or for which no plain value can stand.
@@ -62,7 +64,8 @@ def _classes(module: ModuleType, base: Any) -> dict[str, type]:
 
 
 def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str) -> tuple[Optimizer, Any, str]:
-    """The optimizer, its schedule (None without one), and whether that is stepped after each "step" or "epoch".
+    """The optimizer, its schedule (None without one), and whether that is stepped after each "step" or "epoch", or
+    with a metric: "evaluation:loss".
 
     The job's, else the model file's optimizer(net) or optimizer(parameters) with its schedule(optimizer), else plain
     SGD. `spec` is {"name", "learning_rate", "schedule": {"name", "interval", ...} or nothing, **PyTorch's arguments}.
@@ -96,19 +99,22 @@ def _of_model_file(own: Any, net: torch.nn.Module) -> Optimizer:
 
 
 def _schedule(own: Any, optimizer: Optimizer) -> tuple[Any, str]:
-    """A model file may return a schedule, or as Lightning has it {"scheduler": a schedule, "interval": "epoch"}."""
+    """A model file may return a schedule, or as Lightning has it {"scheduler": a schedule, "interval": "epoch"}, with
+    "monitor": "the metric's name" for a ReduceLROnPlateau.
+    """
     if own is None:
         return None, "step"
     if not callable(own):
         raise TypeError(f"schedule is a {type(own).__name__}; write `def schedule(optimizer): return ...`")
-    made, interval = own(optimizer), "step"
+    made, interval, metric = own(optimizer), "step", "loss"
     if isinstance(made, Mapping):
-        made, interval = made.get("scheduler"), made.get("interval", "epoch")
+        interval, metric = made.get("interval", "epoch"), made.get("monitor", metric)
+        made = made.get("scheduler")
+    if isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau) and interval in INTERVALS:
+        return made, f"{FOLLOWS}{metric}"
     if interval not in INTERVALS or not hasattr(made, "step"):
         right = 'a schedule, or {"scheduler": a schedule, "interval": "step" or "epoch"}'
         raise TypeError(f"schedule() has to return {right}; it returned {type(made).__name__}, {interval!r}")
-    if why := UNFIT.get(type(made).__name__):
-        raise TypeError(f"{type(made).__name__} cannot be used: {why}")
     return made, interval
 
 

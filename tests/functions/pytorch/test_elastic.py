@@ -189,6 +189,48 @@ def test_a_newcomer_has_the_optimizer_and_the_schedule_of_the_others(
     assert report["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-4)
 
 
+FOLLOWS = """
+    import torch
+
+    def optimizer(net):
+        return torch.optim.SGD(net.parameters(), 0.02, momentum=0.9)
+
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", 0.1, 0, 0.5)
+"""
+
+
+def test_a_schedule_that_follows_a_metric_outlives_a_kill_and_is_handed_over(group: Elastic, tmp_path: Path) -> None:
+    """In the first epoch a worker is killed, in the second a newcomer takes over, which evaluates it and the third."""
+    plain = None
+    for _ in range(3):
+        plain = group.gang.epoch(1, 0, **epoch(tmp_path, plain, text=MLP + FOLLOWS, optimizer=None, samples=3200))
+    group.gang.fresh_group()
+    given = {"text": SLOW + FOLLOWS, "optimizer": None, "samples": 3200}
+    group.start([0, 1], slow(tmp_path, **given))
+    group.until_trained(0)
+    os.kill(group.pids(1)[0], signal.SIGKILL)
+    (report,) = group.done(0)
+    group.go.unlink()
+    group.go_on([0], slow(tmp_path, report, **given))
+    group.until_trained(0)
+    group.join(1)
+    group.resize(1)
+    group.until_members(1)
+    assert group.left(0)["samples"] < 3200
+    (report,) = group.done(1)
+    group.go_on([1], slow(tmp_path, report, **given))
+    (report,) = group.done(1)
+    assert report["loss"] == pytest.approx(plain["loss"], rel=1e-4)
+    files = [each["weights_uri"].removeprefix("file://") for each in (plain, report)]
+    rates = in_torch(f"""
+        import json, torch
+        settings = [json.loads(torch.load(each, weights_only=True)["settings"]) for each in {files!r}]
+        print(json.dumps([each["param_groups"][0]["lr"] for each in settings]))
+    """)
+    assert rates[0] == rates[1] < 0.02
+
+
 def test_a_worker_leaves_within_an_epoch(group: Elastic, tmp_path: Path, undisturbed: dict) -> None:
     group.start([0, 1], slow(tmp_path))
     group.until_trained(0)

@@ -24,7 +24,7 @@ PLAIN = """
     net, loss = namespace["net"](), namespace["loss"]
     data = formats.load(DIGITS, "digits-json", None, 1440)
     stream, optimizer = Stream(1440, 3), torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    schedule = SCHEDULE
     for position in range(0, SAMPLES, 32):
         x, y = data.train.rows(stream.rows(position, 32))
         x, y = torch.from_numpy(x), torch.from_numpy(y).long()
@@ -40,7 +40,14 @@ PLAIN = """
 
 
 def differences(
-    folder: Path, report: dict, *, before: str = "", after: str = "", micro: int = 32, samples: int = 640
+    folder: Path,
+    report: dict,
+    *,
+    schedule: str = "StepLR(optimizer, 1, 0.5)",
+    before: str = "",
+    after: str = "",
+    micro: int = 32,
+    samples: int = 640,
 ) -> list[float]:
     """The largest difference of each weight between a report's checkpoint and plain training."""
     given: dict[str, Any] = {
@@ -52,6 +59,7 @@ def differences(
         "SAMPLES": samples,
     }
     code = PLAIN.replace("BEFORE", before or "pass").replace("AFTER", after or "pass")
+    code = code.replace("SCHEDULE", f"torch.optim.lr_scheduler.{schedule}")
     for name, value in given.items():
         code = code.replace(name, json.dumps(value))
     return in_torch(code)
@@ -137,3 +145,47 @@ def test_a_schedule_with_an_unknown_interval_is_refused(gang: Gang, tmp_path: Pa
     gang.start(1, 0, **wanted)
     error = gang.worker.wait(wanted["epoch"])["error"]
     assert error["reason"] == "ModelInvalid" and '"step" or "epoch"' in error["message"], error
+
+
+FOLLOWS = IN_MODEL_FILE.replace("StepLR(optimizer, 1, 0.5)", "ReduceLROnPlateau(optimizer, MODE, 0.5, 0, 0.1)")
+#: What a user's loop does after each of its evaluations.
+AFTER_EVALUATION = """
+        if position + 32 in range(1280, 5000, 960):
+            x, y = data.test.rows(range(len(data.test)))
+            net.eval()
+            with torch.no_grad():
+                scores, y = net(torch.from_numpy(x)), torch.from_numpy(y).long()
+            net.train()
+            found = {"loss": loss(scores, y).item(), "accuracy": (scores.argmax(1) == y).float().mean().item()}
+            schedule.step(found[METRIC])
+"""
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "mode", "metric"), [(1, 0, "min", "loss"), (2, 0, "max", "accuracy"), (1, 1, "min", "loss")]
+)
+def test_a_schedule_that_follows_a_metric_is_stepped_after_each_evaluation(
+    gang: Gang, tmp_path: Path, workers: int, servers: int, mode: str, metric: str
+) -> None:
+    """As in a loop that evaluates after each 960 samples; half-way in another group. A mini-epoch does not count."""
+    text = FOLLOWS.replace("MODE", f'"{mode}"').replace('"interval": "epoch"', f'"monitor": "{metric}"')
+    report, given = None, {"text": text, "optimizer": None, "samples": None, "epoch_samples": 960}
+    for number, fraction in enumerate((1 / 3, 1.0, 1.0, 1.0)):
+        if number in (0, 3):
+            gang.fresh_group()
+        report = gang.epoch(workers, servers, **epoch(tmp_path, report, fraction=fraction, **given))
+    schedule = f'ReduceLROnPlateau(optimizer, "{mode}", 0.5, 0, 0.1)'
+    after = AFTER_EVALUATION.replace("METRIC", f'"{metric}"')
+    found = differences(tmp_path, report, schedule=schedule, after=after, samples=3200)
+    alone = workers == 1 and not servers
+    assert found == [0.0] * 4 if alone else max(found) < 1e-5
+    if alone:
+        assert max(differences(tmp_path, report, samples=3200)) > 1e-4, "the same at one rate: this test shows nothing"
+
+
+def test_a_schedule_that_follows_what_was_not_measured_is_refused(gang: Gang, tmp_path: Path) -> None:
+    text = FOLLOWS.replace("MODE", '"min"').replace('"interval": "epoch"', '"monitor": "f1"')
+    wanted = epoch(tmp_path, text=text, optimizer=None, samples=64)
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == "ModelInvalid" and "follows f1; an evaluation has loss, accuracy" in error["message"]

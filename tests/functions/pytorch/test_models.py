@@ -481,11 +481,6 @@ def test_a_model_file_sees_its_own_path_as_its_arguments(gang: Gang, tmp_path: P
             "by a closure that Coach does not have",
         ),
         (
-            "def optimizer(net): return torch.optim.Adam(net.parameters())\n"
-            "def schedule(optimizer): return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)",
-            "it is stepped with a loss",
-        ),
-        (
             "def optimizer(parameters): return torch.optim.Adam(parameters)\n"
             "schedule = torch.optim.lr_scheduler.StepLR(optimizer(net().parameters()), 9)",
             "schedule is a StepLR; write `def schedule(optimizer): return ...`",
