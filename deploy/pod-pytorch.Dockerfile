@@ -3,7 +3,7 @@
 # Not built by the tests. TORCH is what pip installs: another version, or a wheel without CUDA.
 FROM python:3.11-slim
 ARG TORCH=torch
-RUN pip install --no-cache-dir ${TORCH} numpy
+RUN pip install --no-cache-dir ${TORCH} numpy pyzmq
 COPY functions /opt/coach/functions
 ENV HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/opt/coach/functions COACH_DATA_CACHE=/tmp/coach-data OMP_NUM_THREADS=1
 EXPOSE 8080 8082

@@ -3,8 +3,9 @@
     python -m benchmarks.pytorch.changes [ROUNDS [FILE]]
 
 Real functions on this machine, each worker with one thread, Adam, a small model and one of 10 million weights (40 MB,
-with 80 MB of Adam's). Beside it torchrun on a training of the same sizes: where a process dies, it starts all of them
-again; where torchrun does not start (Debian's 1.13 does not on Python 3.11), its row is left out. Writes
+with 80 MB of Adam's) by all-reduce, and the large one on an elastic server, which keeps Adam's: a worker that joins
+gets slices of the weights from it. Beside it torchrun on a training of the same sizes: where a process dies, it starts
+all of them again; where torchrun does not start (Debian's 1.13 does not on Python 3.11), its row is left out. Writes
 results/pytorch/changes.md.
 """
 
@@ -33,8 +34,12 @@ MODEL = """
 
     loss = nn.CrossEntropyLoss()
 """
-#: Name -> sizes of the two hidden layers.
-MODELS = {"small (27,000 weights)": (32, 32), "10 million weights": (2560, 3072)}
+#: Name -> sizes of the two hidden layers, and servers.
+MODELS = {
+    "small (27,000 weights)": (32, 32, 0),
+    "10 million weights": (2560, 3072, 0),
+    "10 million weights, 1 server": (2560, 3072, 1),
+}
 #: After which processes that torchrun has started again count as hanging.
 RESTART_SECONDS = 45.0
 TORCHRUN = "kill 1 of 3, torchrun"
@@ -44,7 +49,7 @@ CASES = ("1 -> 2", "2 -> 3", "3 -> 2", "2 -> 1", "kill 1 of 3", TORCHRUN)
 class Run:
     """One group in one endless epoch."""
 
-    def __init__(self, gang: Gang, folder: Path, sizes: tuple[int, int]) -> None:
+    def __init__(self, gang: Gang, folder: Path, sizes: tuple[int, int, int]) -> None:
         gang.fresh_group()
         self._gang = gang
         file = folder / "model.py"
@@ -53,7 +58,7 @@ class Run:
             "epoch": f"epoch of {gang.group}",
             "group": gang.group,
             "elastic": True,
-            "servers": 0,
+            "servers": sizes[2],
             "root": f"{gang.functions['scheduler', 0].address}:{gang.port}",
             "deadline": 3000,
             "model": {"uri": str(file)},
@@ -63,6 +68,8 @@ class Run:
             "samples": 10**9,
         }
         self._start("scheduler", 0)
+        for rank in range(sizes[2]):
+            self._start("server", rank)
         self._start("worker", 0)
         self.until(0)
 
@@ -125,7 +132,8 @@ def measure(gang: Gang, folder: Path, rounds: int) -> dict[tuple[str, str], list
             found["kill 1 of 3", name].append(run.kill(2, 0, 1))
             run.resize(0)
         gang.stop()
-        found[TORCHRUN, name] = torchrun(folder, sizes, rounds)
+        if not sizes[2]:
+            found[TORCHRUN, name] = torchrun(folder, sizes[:2], rounds)
     return found
 
 
@@ -183,13 +191,14 @@ def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[flo
         "the end of the last step in the old group until all workers of the new one have the state and train. A kill: "
         "from the signal until the survivors take the step up again; torchrun (`--monitor_interval 0.1`) starts all "
         "processes again, and a training would still have to go back to its last checkpoint. Failed: ended, or without "
-        f"a step for {RESTART_SECONDS:.0f} s.",
+        f"a step for {RESTART_SECONDS:.0f} s. With a server the others "
+        "take up their next step while the newcomer gets the weights, and wait for it there.",
         "",
         "| change | " + " | ".join(MODELS) + " |",
         "| --- |" + " --- |" * len(MODELS),
     ]
     for case in (case for case in CASES if found[case, next(iter(MODELS))]):
-        cells = [_cell(found[case, name]) for name in MODELS]
+        cells = [_cell(found[case, name]) or "-" for name in MODELS]
         lines.append(f"| {case} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -208,7 +217,7 @@ def main() -> None:
     framework = {"COACH_FRAMEWORK": "pytorch"}
     with tempfile.TemporaryDirectory() as folder:
         template = Template(Path(folder) / "t.sock", **framework)
-        gang = Gang(3, 0, network=32, COACH_ZYGOTE_TEMPLATE=str(template.path), **framework)
+        gang = Gang(3, 1, network=32, COACH_ZYGOTE_TEMPLATE=str(template.path), **framework)
         try:
             found = measure(gang, Path(folder), rounds)
         finally:

@@ -57,7 +57,7 @@ def main() -> None:
         and (fault := draw(options.seed, number, servers=has_servers)).victim in wanted
     ]
     if todo:
-        asyncio.run(_run(options, todo, rows, out))
+        asyncio.run(_run(options, todo, rows, out, table))
     if rows:
         write(rows, table)
     lost = [row for row in rows if row["lost"]]
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 async def _run(
-    options: argparse.Namespace, todo: list[tuple[int, Fault]], rows: list[dict[str, Any]], out: Path
+    options: argparse.Namespace, todo: list[tuple[int, Fault]], rows: list[dict[str, Any]], out: Path, table: Path
 ) -> None:
     seed = options.seed
     async with Stage.open(options.framework, options.servers) as stage:
@@ -83,6 +83,7 @@ async def _run(
                     outcome = Outcome("", [str(error)])
                 rows.append(_row(seed, number, fault, outcome))
                 write_csv(out, rows)
+                write(rows, table)
                 print(_words(rows[-1]), file=sys.stderr, flush=True)
 
         await asyncio.gather(*(one(number, fault) for number, fault in todo))

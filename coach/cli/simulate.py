@@ -68,6 +68,14 @@ FidelityOption = Annotated[
         "speeds and remaining epochs; no probes, no budgets (always with --trace).",
     ),
 ]
+Rescale = Annotated[
+    str,
+    typer.Option(
+        metavar="restart|elastic",
+        help="What a change of workers or servers costs: a new group, as measured or assumed of the job, or 0.09 s, as "
+        "measured of elastic servers with 10 million weights. Not with --trace.",
+    ),
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, each with other noise and faults.")]
 Seed = Annotated[int, typer.Option(help="Seed of the first run, and of the arrivals.")]
 Arrivals = Annotated[
@@ -147,6 +155,7 @@ def command(  # noqa: PLR0917 - they are options
     assume: Assume = False,
     function_lost: FunctionLost = 0.0,
     node_lost: NodeLost = 0.0,
+    rescale: Rescale = "restart",
     processes: Processes = 0,
     figure: Figure = None,
     report: Report = None,
@@ -184,6 +193,7 @@ def command(  # noqa: PLR0917 - they are options
         )
     if not placements:
         raise UserError("--placement needs a name: gang, default, thesis, or several with commas between")
+    rescaling = _rescaling(rescale, trace)
     faults = node_lost or math.inf, function_lost or math.inf
     each = range(seed, seed + seeds)
     screen = console(stderr=True)
@@ -208,7 +218,7 @@ def command(  # noqa: PLR0917 - they are options
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
         question = Question(
             tuple(past.jobs),
-            tuple(past.dynamics),
+            tuple(replace(each, rescale_seconds=rescaling) for each in past.dynamics),
             past.arrivals,
             clusters[nodes],
             node_lost=faults[0],
@@ -368,6 +378,17 @@ def _fidelity(asked: str | None, trace: str) -> Fidelity:
             "leave --fidelity out, or use --fidelity trace"
         )
     return Fidelity(asked)
+
+
+def _rescaling(asked: str, trace: str) -> float | None:
+    """Seconds that a change costs; None: a new group. Raises UserError."""
+    from coach.core.errors import UserError
+    from coach.studies.simulation_inputs import ELASTIC_RESCALE_SECONDS
+
+    if asked not in {"restart", "elastic"} or (trace and asked == "elastic"):
+        right = "restart or elastic, and elastic with job files or a --journal alone"
+        raise UserError(f"--rescale {asked}: use {right}; nothing was simulated")
+    return ELASTIC_RESCALE_SECONDS if asked == "elastic" else None
 
 
 def _assumed(fidelity: Fidelity, budgets: int) -> str:

@@ -26,7 +26,7 @@ def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[Policy, list
         fixed = {"name": PolicyName.STATIC.value, "workers": workers}
         # Jobs without servers take the workers alone.
         return policy("coach"), [
-            _with(spec, fixed | {"servers": servers if spec.spec.framework.has_servers else 0}, text) for spec in specs
+            _with(spec, fixed | {"servers": servers if spec.spec.has_servers else 0}, text) for spec in specs
         ]
     return chosen, [_with(spec, {"name": PolicyName.COACH.value}, text) for spec in specs]
 
@@ -60,6 +60,6 @@ def _with(spec: TrainingJob, fixed: dict[str, object], text: str) -> TrainingJob
 def allowed(spec: JobSpec) -> str:
     """The counts that a job's limits allow, in words."""
     workers = f"{spec.workers.min} to {spec.workers.max} workers"
-    if not spec.framework.has_servers:
+    if not spec.has_servers:
         return workers
     return f"{workers} and {spec.servers.min} to {spec.servers.max} servers"

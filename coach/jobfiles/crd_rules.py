@@ -45,6 +45,9 @@ _PYTORCH = "(has(self.framework) && self.framework == 'pytorch')"
 
 
 _PS_LITE = "self.parameterServer == 'ps-lite'"
+#: Of a PyTorch job.
+_ALL_REDUCE = "(!has(self.servers) || self.servers.max == 0)"
+_SERVED = f"!has(self.optimizer) || self.optimizer.name.lowerAscii() in {list(SERVED_OPTIMIZERS)}"
 
 
 def _of_models(rule: Rule) -> Rule:
@@ -52,14 +55,19 @@ def _of_models(rule: Rule) -> Rule:
     return {**rule, "rule": f"has(self.program) || ({rule['rule']})"}
 
 
-def _with_servers(rule: Rule) -> Rule:
-    """The rule for the frameworks that have parameter servers."""
+def _of_mxnet(rule: Rule) -> Rule:
+    """The rule for MXNet jobs."""
     return {**rule, "rule": f"has(self.program) || {_PYTORCH} || ({rule['rule']})"}
 
 
-def _without_servers(rule: Rule) -> Rule:
-    """The rule for the framework that has none."""
+def _of_pytorch(rule: Rule) -> Rule:
+    """The rule for PyTorch jobs."""
     return {**rule, "rule": f"!{_PYTORCH} || ({rule['rule']})"}
+
+
+def _with_servers(rule: Rule) -> Rule:
+    """The rule for jobs with parameter servers."""
+    return {**rule, "rule": f"has(self.program) || ({_PYTORCH} && {_ALL_REDUCE}) || ({rule['rule']})"}
 
 
 def _of_programs(rule: Rule) -> Rule:
@@ -83,7 +91,6 @@ def _only_static(role: str) -> Rule:
     )
 
 
-_NO_SERVERS = "PyTorch jobs train by all-reduce, without parameter servers - leave `servers` out"
 _EITHER = "amount and currency, an account, or unlimited: true alone"
 _NOT_EMPTY = rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
 _LEAST, _MOST = _limit("workers", "min", 1), _limit("workers", "max", 4)
@@ -154,14 +161,14 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         _of_models(_within_limits("workers", _LEAST, _MOST)),
         _with_servers(_within_limits("servers", _limit("servers", "min", 1), _limit("servers", "max", 4))),
         _with_servers(rule("self.policy.name != 'static' || has(self.policy.servers)", _STATIC, ".policy.servers")),
-        _with_servers(
+        _of_mxnet(
             rule(
                 "!has(self.servers) || self.servers.min > 0",
                 "too small - 1 or more; only PyTorch jobs train without parameter servers",
                 ".servers.min",
             )
         ),
-        _with_servers(
+        _of_mxnet(
             rule(
                 "!has(self.optimizer) || !has(self.optimizer.schedule)",
                 "has no meaning for an MXNet job - no schedule; only PyTorch jobs have them",
@@ -169,7 +176,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             )
         ),
         *(
-            _with_servers(
+            _of_mxnet(
                 rule(
                     off,
                     f"has no meaning for an MXNet job - leave `{field}` out; only PyTorch jobs have it",
@@ -178,47 +185,66 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             )
             for field, off in (("deterministic", "!self.deterministic"), ("autocast", "!has(self.autocast)"))
         ),
-        _with_servers(
+        _of_mxnet(
             rule(
                 "self.data.readers == 0",
                 "has no meaning for an MXNet job - leave it out: the arrays of an MXNet job are in memory",
                 ".data.readers",
             )
         ),
-        _with_servers(
+        _of_mxnet(
             rule(
                 "self.mode != 'async' || !has(self.clip)",
                 "not in asynchronous mode - leave `clip` out: servers apply each worker's gradients by themselves",
                 ".clip",
             )
         ),
-        _with_servers(
+        _of_mxnet(
             rule(
                 f"self.mode != 'async' || {_PS_LITE}",
                 "elastic servers are synchronous - sync; or parameterServer: ps-lite",
                 ".mode",
             )
         ),
-        _with_servers(
+        _of_mxnet(
             rule(
-                f"{_PS_LITE} || !has(self.optimizer) || self.optimizer.name.lowerAscii() in {list(SERVED_OPTIMIZERS)}",
+                f"{_PS_LITE} || {_SERVED}",
                 f"does not run on elastic servers - {', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite",
                 ".optimizer.name",
             )
         ),
-        _without_servers(
+        _of_pytorch(
             rule(
                 _PS_LITE,
-                "only MXNet jobs have parameter servers - leave `parameterServer` out",
+                "the servers of a PyTorch job are always elastic - leave `parameterServer` out",
                 ".parameterServer",
             )
         ),
-        _without_servers(rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),
-        _without_servers(rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")),
-        _without_servers(
+        _of_pytorch(
+            rule(
+                f"{_ALL_REDUCE} || self.servers.min > 0",
+                "Coach does not choose between servers and all-reduce - 1 or more; or max: 0, all-reduce",
+                ".servers.min",
+            )
+        ),
+        _of_pytorch(
+            rule(
+                f"{_ALL_REDUCE} || {_SERVED}",
+                f"does not run on elastic servers - {', '.join(SERVED_OPTIMIZERS)}; or servers: {{max: 0}}",
+                ".optimizer.name",
+            )
+        ),
+        _of_pytorch(
+            rule(
+                f"!{_ALL_REDUCE} || !has(self.policy.servers) || self.policy.servers == 0",
+                "a PyTorch job without `servers` trains by all-reduce - leave it out, or say spec.servers",
+                ".policy.servers",
+            )
+        ),
+        _of_pytorch(
             rule(
                 "self.mode == 'sync'",
-                "PyTorch jobs train by all-reduce, so workers step together - sync; or leave `mode` out",
+                "workers of a PyTorch job step together - sync; or leave `mode` out",
                 ".mode",
             )
         ),

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.jobfiles.diagnostics import plain
 from coach.jobfiles.yaml_nodes import resolve
 
@@ -22,8 +23,10 @@ _WIDEST_FLOW = 72
 def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
     """One document, which reads again as an equal job. The comment of the path () is its first line."""
     document = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    if not job.spec.framework.has_servers:
+    if not job.spec.has_servers:
         document["spec"].pop("servers", None)  # the default of such a job
+    elif job.spec.framework is Framework.PYTORCH:
+        document["spec"].setdefault("servers", {"max": job.spec.servers.max})
     if job.spec.program is not None:
         document["spec"].pop("framework", None)
         if job.spec.target is None and not job.spec.stop_early:

@@ -324,7 +324,11 @@ class Driver:
             fraction = min(fraction, order.seconds * speed + warm_up / dynamics.data_size)
         samples = dynamics.samples(fraction, new_group=not same)
         train = samples / dynamics.data_size / speed + self._network_seconds(order, samples)
-        overhead = dynamics.same_group_seconds if same else dynamics.new_group_seconds
+        overhead = dynamics.same_group_seconds
+        if last is None or (not same and dynamics.rescale_seconds is None):
+            overhead = dynamics.new_group_seconds
+        elif not same:
+            overhead += dynamics.rescale_seconds or 0.0
         evaluate = dynamics.evaluating(*order.allocation)
         whole = overhead + train + (evaluate if order.evaluate else 0.0)
         if job.spec.program is not None:

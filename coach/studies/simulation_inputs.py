@@ -15,6 +15,10 @@ from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import find_speed
 from coach.simulation.dynamics.synthetic import assumed
 
+#: What a change costs a job on elastic servers: the most of the medians with 10 million weights (40 MB) in
+#: results/elastic/changes.md, of three servers more. ps-lite's restart took 982 to 1,108 ms there.
+ELASTIC_RESCALE_SECONDS = 0.09
+
 
 def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
     """The jobs under distinct names: the second and later ones of a name get a number."""

@@ -180,7 +180,7 @@ def with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
         return job
     workers, servers = policy.allocation
     limits = job.spec
-    if not limits.framework.has_servers:
+    if not limits.has_servers:
         servers = 0  # such a job takes the workers alone
     if not (
         limits.workers.min <= workers <= limits.workers.max and limits.servers.min <= servers <= limits.servers.max

@@ -5,14 +5,13 @@ function sees the end of file on its socket, the group sees it on the liveness c
 happened.
 """
 
-import importlib
 import os
 import socket
 import sys
 import traceback
 from typing import NoReturn
 
-from training import backend, linux
+from training import backend, linux, servers
 from training.connections.liveness import Hub, Member
 from training.elastic import hub
 from training.elastic.worker import ElasticWorker
@@ -64,7 +63,7 @@ def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, func
         hub.Hub(request, reporter).serve(function)
         return
     if request.role == "server":
-        importlib.import_module("training.servers.process").run(request, reporter, function)  # it needs pyzmq
+        servers.load("process").run(request, reporter, function)
         return
 
     def fail(error: BaseException) -> NoReturn:

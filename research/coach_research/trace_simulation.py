@@ -111,7 +111,9 @@ def as_work(job: TrainingJob, dynamics: JobDynamics, arrival: float, pause: floa
         loss=dynamics.loss,
         loss_noise=dynamics.loss_noise,
         grace=job.spec.grace_period,
-        rescale_seconds=dynamics.pod_seconds + dynamics.new_group_seconds,
+        rescale_seconds=dynamics.pod_seconds + dynamics.new_group_seconds
+        if dynamics.rescale_seconds is None
+        else dynamics.rescale_seconds,
         migration_seconds=pause,
         checkpoint=1.0,
     )

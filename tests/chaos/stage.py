@@ -396,5 +396,8 @@ class Stage:
     @property
     def _template(self) -> int | None:
         """The template's process: the one that its keeper has started, not one of those that it has adopted."""
-        keeper = self.platform.runtimes[self.framework].template._keeper.pid
+        template = self.platform.runtimes[self.framework].template
+        if template is None:
+            return None  # it was killed, and no run has wanted the next one yet
+        keeper = template._keeper.pid
         return next((pid for pid in children(keeper) if os.getsid(pid) == os.getsid(keeper)), None)

@@ -360,6 +360,8 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
         (["--trace", "a.csv", "--placement", "default"], "at trace fidelity pods are placed as gangs"),
         (["--trace", "a.csv", "--fidelity", "system"], "a --trace has no learning curves and no budgets"),
         (["jobs/a.yaml", "--fidelity", "exact"], "--fidelity exact: use system or trace"),
+        (["jobs/a.yaml", "--rescale", "never"], "--rescale never: use restart or elastic"),
+        (["--trace", "a.csv", "--rescale", "elastic"], "elastic with job files or a --journal alone"),
         (["jobs/a.yaml", "--policy", "coach,tf-operator"], "use --fidelity trace"),
         (["jobs/a.yaml", "--fidelity", "trace", "--policy", "static:9x9"], "outside the limits of job a"),
     ],

@@ -161,14 +161,15 @@ class Gang:
         counts = {"scheduler": 1, "server": servers, "worker": workers}
         return [(role, rank) for role, rank in self.functions if rank < counts[role]]
 
-    def start(self, workers: int, servers: int, **message: object) -> list[HostedFunction]:
-        """Send every member its start message."""
+    def start(self, workers: int, servers: int, scheduler: dict | None = None, **message: object) -> list:
+        """Send every member its start message; `scheduler`: what is for that one alone."""
         root = f"{self.functions['scheduler', 0].address}:{self.port}"
         started = []
         for role, rank in self.members(workers, servers):
             function = self.functions[role, rank]
             common = {"role": role, "rank": rank, "workers": workers, "servers": servers, "root": root}
-            function.start(**common, host=function.address, **{"group": self.group, **message})
+            own = (scheduler or {}) if role == "scheduler" else {}
+            function.start(**common, host=function.address, **{"group": self.group, **message, **own})
             started.append(function)
         return started
 

@@ -188,9 +188,9 @@ def test_a_guessed_framework_rules_the_rest_of_the_file(folder):
     assert (local_path(loaded.model.file), loaded.model.net) == (folder / "model.py", "LeNet")
     assert loaded.model.sha256 == hashlib.sha256(b"import torch\n").hexdigest()
     assert loaded.limits.largest == (2, 0)
-    (folder / "job.yaml").write_text(GOOD + "  servers: {max: 2}\n")
+    (folder / "job.yaml").write_text(GOOD + "  servers: {min: 0}\n")
     [message] = load_mistakes(folder / "job.yaml")
-    assert "spec.servers: PyTorch jobs train by all-reduce, without parameter servers" in message
+    assert "spec.servers.min: Coach does not choose between servers and all-reduce" in message
 
 
 def test_what_the_file_says_of_the_framework_counts(folder):

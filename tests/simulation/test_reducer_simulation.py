@@ -52,6 +52,19 @@ def test_jobs_come_to_their_targets_within_their_budgets() -> None:
         assert DYNAMICS.loss(ended.epochs_trained) <= 0.3
 
 
+def test_a_change_costs_what_elastic_servers_take_where_that_is_said() -> None:
+    ended = {}
+    for rescale in (None, 0.09):
+        driver = Driver(nodes(1, 4), policy("coach"), seed=1)
+        dynamics = replace(DYNAMICS, new_group_seconds=30.0, rescale_seconds=rescale)
+        driver.submit_at(0.0, "job", spec("job", budget=usd(1.0)), dynamics)
+        driver.run()
+        ended[rescale] = driver.ended["job"]
+    assert ended[None].changes > 0 and ended[0.09].changes > 0
+    # The first group is formed in both.
+    assert 30.0 < ended[0.09].ended < ended[None].ended - 30.0 * (ended[None].changes - 1)
+
+
 def test_the_same_seed_gives_the_same_journal_to_the_byte() -> None:
     one, two, other = (
         [encode(record) for record in life(seed)[1]]  # type: ignore[arg-type]

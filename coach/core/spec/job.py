@@ -109,7 +109,7 @@ class Limits(NamedTuple):
         )
 
 
-#: Optimizers of MXNet that run on elastic parameter servers.
+#: Optimizers that run on elastic parameter servers.
 SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
 #: What a conflict with elastic servers is because of.
 _BY_SERVERS = (("parameterServer",),)
@@ -171,8 +171,8 @@ class JobSpec(SpecModel):
     workers: Range = Field(default=Range(), description="Limits of the number of workers.")
     servers: ServerRange = Field(
         default=ServerRange(),
-        description="Limits of the number of parameter servers; without it 1 to 4. "
-        "PyTorch jobs have none: they train by all-reduce.",
+        description="Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, "
+        "PyTorch jobs train by all-reduce.",
         json_schema_extra=no_default,
     )
     resources: RolesResources = Field(
@@ -278,8 +278,9 @@ class JobSpec(SpecModel):
         if not isinstance(value, dict) or value.get("framework") != Framework.PYTORCH:
             return value
         servers, policy = value.get("servers", {"max": 0}), value.get("policy")
-        if isinstance(servers, dict):
-            value = {**value, "servers": {"min": 0, **servers}}
+        if not isinstance(servers, dict) or servers.get("max") != 0:
+            return value
+        value = {**value, "servers": {"min": 0, **servers}}
         if isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
             value = {**value, "policy": {"servers": 0, **policy}}
         return value
@@ -338,7 +339,7 @@ class JobSpec(SpecModel):
         fixed = self.policy.allocation
         if fixed is not None:
             roles = [("workers", fixed.workers, self.workers)]
-            if self.framework.has_servers:
+            if self.has_servers:
                 roles.append(("servers", fixed.servers, self.servers))
             for key, count, limits in roles:
                 if not limits.min <= count <= limits.max:
@@ -426,7 +427,7 @@ class JobSpec(SpecModel):
 
     def _framework_conflicts(self) -> list[CrossFieldError]:
         because = (("framework",),)
-        if self.framework.has_servers:
+        if self.framework is Framework.MXNET:
             found = []
             if self.servers.min == 0:
                 right = "1 or more; only PyTorch jobs train without parameter servers"
@@ -449,27 +450,30 @@ class JobSpec(SpecModel):
             if self.mode is Mode.ASYNC and self.elastic:
                 right = "sync; or parameterServer: ps-lite"
                 found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS))
-            named = "sgd" if self.optimizer is None else self.optimizer.name
-            if self.elastic and named.lower() not in SERVED_OPTIMIZERS:
-                right = f"{', '.join(SERVED_OPTIMIZERS)}; or parameterServer: ps-lite"
-                problem = "does not run on elastic servers"
-                found.append(CrossFieldError(("optimizer", "name"), problem, right, _BY_SERVERS))
-            return found
-        found = []
-        if self.servers.max > 0:
-            problem = "PyTorch jobs train by all-reduce, without parameter servers"
-            found.append(CrossFieldError(("servers",), problem, "leave `servers` out", because))
-        elif self.policy.servers:
-            problem = "PyTorch jobs train by all-reduce, without parameter servers"
-            found.append(CrossFieldError(("policy", "servers"), problem, "leave `servers` out", because))
+            return found + self._served_conflicts("parameterServer: ps-lite", _BY_SERVERS)
+        found = self._served_conflicts("servers: {max: 0}, which is all-reduce", (("servers",),))
+        if self.servers.min == 0 < self.servers.max:
+            problem, right = "Coach does not choose between servers and all-reduce", "1 or more; or max: 0, all-reduce"
+            found.append(CrossFieldError(("servers", "min"), problem, right, because))
+        elif not self.has_servers and self.policy.servers:
+            problem, right = "a PyTorch job without `servers` trains by all-reduce", "leave it out, or say spec.servers"
+            found.append(CrossFieldError(("policy", "servers"), problem, right, because))
         if self.mode is not Mode.SYNC:
-            problem = "PyTorch jobs train by all-reduce, so workers step together"
+            problem = "workers of a PyTorch job step together"
             found.append(CrossFieldError(("mode",), problem, "sync; or leave `mode` out", because))
         if self.parameter_server is ParameterServer.ELASTIC:
-            problem = "only MXNet jobs have parameter servers"
+            problem = "the servers of a PyTorch job are always elastic"
             right = "leave `parameterServer` out"
             found.append(CrossFieldError(("parameterServer",), problem, right, because))
         return found
+
+    def _served_conflicts(self, instead: str, because: tuple[tuple[str, ...], ...]) -> list[CrossFieldError]:
+        """Of elastic servers with the optimizer, where the job names it or has MXNet's default."""
+        named = "sgd" if self.optimizer is None else self.optimizer.name
+        if not (self.elastic and self.has_servers) or named.lower() in SERVED_OPTIMIZERS:
+            return []
+        right = f"{', '.join(SERVED_OPTIMIZERS)}; or {instead}"
+        return [CrossFieldError(("optimizer", "name"), "does not run on elastic servers", right, because)]
 
     @property
     def metric(self) -> str:
@@ -510,6 +514,11 @@ class JobSpec(SpecModel):
         """The hash of its model file, or of its program's files; None where it is not known."""
         work = self.program or self.model
         return None if work is None else work.sha256
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether it trains with parameter servers."""
+        return self.servers.max > 0
 
     @property
     def elastic(self) -> bool:

@@ -213,7 +213,7 @@ class Range(SpecModel):
 
 
 class ServerRange(Range):
-    """Limits of the number of parameter servers; 0 only where the framework trains without them."""
+    """Limits of the number of parameter servers; 0 is all-reduce, which PyTorch jobs have."""
 
     min: StrictInt = Field(default=1, ge=0, le=MAX_INSTANCES, description="Smallest number in an epoch.")
     max: StrictInt = Field(default=4, ge=0, le=MAX_INSTANCES, description="Largest number in an epoch.")
@@ -300,7 +300,7 @@ class Policy(SpecModel):
         default=None,
         ge=0,
         le=MAX_INSTANCES,
-        description="Servers of every epoch, for `static` only; not for PyTorch jobs.",
+        description="Servers of every epoch, for `static` only; without it 0 for PyTorch jobs without servers.",
         examples=[2],
     )
 

@@ -44,11 +44,6 @@ class Framework(StrEnum):
     #: Whatever a program uses; a job file does not say it.
     ANY = "any"
 
-    @property
-    def has_servers(self) -> bool:
-        """Whether jobs train with parameter servers; workers of the others sum gradients by all-reduce."""
-        return self is Framework.MXNET
-
 
 class ParameterServer(StrEnum):
     """Parameter servers of an MXNet job: of a fixed group, or of one that changes while it trains."""

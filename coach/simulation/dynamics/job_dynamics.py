@@ -28,6 +28,8 @@ class JobDynamics:
     #: Overhead of an epoch outside training and evaluation: in a new group, and in the same group as before.
     new_group_seconds: float = 0.4
     same_group_seconds: float = 0.05
+    #: What training waits for when workers or servers of a running job change, in place of a new group; None: for that.
+    rescale_seconds: float | None = None
     #: Duration of an evaluation; by allocation if the workers share the test data.
     evaluate_seconds: float | SpeedTable = 0.1
     #: Whether it is a program that forms its group anew in the same process.

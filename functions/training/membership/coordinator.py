@@ -29,6 +29,8 @@ from training.membership.messages import (
 
 Command = Send | Timer | Lose
 
+#: The last planned views that members may be in although they were given up.
+KEPT = 8
 #: How long members may take to form a view.
 FORMING_SECONDS = 8.0
 #: How long a member may take to answer when its peers wait for it.
@@ -382,7 +384,7 @@ class Coordinator:
             self._founded,
         )
         if planned and servers:
-            self._planned = {number: each for number, each in self._planned.items() if number > self._number - 8}
+            self._planned = {number: each for number, each in self._planned.items() if number > self._number - KEPT}
             self._planned[view.number] = view
         return view
 

@@ -1,7 +1,9 @@
 """The user's gluon model where its optimizer runs on elastic parameter servers."""
 
 import ctypes
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 
 import mxnet as mx
@@ -46,10 +48,9 @@ class ServedLearner(MxnetLearner):
         if optimizer.clip_gradient is not None:
             raise TrainingError("BadRequest", "clip_gradient of the optimizer: use the job's clip: value")
         for name, each in zip(self._trained_names, self._trained, strict=True):
-            if each.lr_mult != 1 or each.wd_mult != 1 or np.dtype(each.dtype) != np.float32:
-                message = f"{name} has lr_mult {each.lr_mult:g}, wd_mult {each.wd_mult:g}, {np.dtype(each.dtype)}"
-                right = "1, 1 and float32 on elastic parameter servers"
-                raise TrainingError("ModelInvalid", f"{self._uri}: {message}; they have to be {right}")
+            if np.dtype(each.dtype) != np.float32:
+                right = "elastic parameter servers need float32"
+                raise TrainingError("ModelInvalid", f"{self._uri}: {name} is {np.dtype(each.dtype)}; {right}")
         name, arguments = OPTIMIZERS[kind]
         fixed = {ours: getattr(optimizer, theirs) for theirs, ours in arguments.items()}
         if name != "sgd":
@@ -61,19 +62,40 @@ class ServedLearner(MxnetLearner):
             name, lr=optimizer.learning_rate if schedule is None else schedule(updates + 1), **fixed
         )
 
-    def rule(self, updates: int) -> Rule:
-        """See training.servers.group.ServedLearner."""
-        return self._rule(updates)
+    def rules(self) -> list[tuple[int, Rule]]:
+        """See training.servers.group.ServedLearner: parameters may have multipliers of their own."""
+        rule, found = self._rule(self.updates), []
+        for (lr, wd), of in itertools.groupby(self._trained, lambda each: (each.lr_mult, each.wd_mult)):
+            own = replace(rule, lr=rule.lr * lr, weight_decay=rule.weight_decay * wd)
+            found.append((sum(each.data().size for each in of), own))
+        return found
+
+    def update(self, batch_size: int) -> None:
+        """See ServedLearner."""
+        del batch_size
+        self.updates += 1
+
+    @property
+    def progress(self) -> int:
+        """See ServedLearner."""
+        return self.updates
+
+    @progress.setter
+    def progress(self, value: int) -> None:
+        self.updates = value
 
     def flat_weights(self) -> list[np.ndarray]:
         """See ServedLearner. Waits for all that was ordered: what is written may not be read meanwhile."""
         mx.nd.waitall()
         return [memory(each) for each in self.weights]
 
-    def flat_gradients(self) -> list[np.ndarray]:
+    def flat_gradients(self, *, used: bool) -> list[np.ndarray]:
         """See ServedLearner."""
         mx.nd.waitall()
-        return [memory(each) for each in self.gradients]
+        found = [memory(each) for each in self.gradients]
+        for gradient in found if not used else ():
+            gradient[:] = 0
+        return found
 
     @property
     def measured(self) -> list[np.ndarray]:

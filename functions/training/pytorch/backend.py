@@ -1,6 +1,8 @@
 """PyTorch as a framework: see training.backend.Framework."""
 
+import contextlib
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -9,7 +11,9 @@ import torch
 import torch.distributed
 import torch.utils.data
 
+from training import servers
 from training.data.dataset import Samples, Split, checked
+from training.elastic.group import ElasticGroup
 from training.errors import TrainingError
 from training.model import model_file
 from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
@@ -19,6 +23,8 @@ from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
 from training.pytorch.optimizers import catalogue
 from training.pytorch.reading import AheadReader
+from training.pytorch.served import ServedLearner
+from training.request import StartRequest
 
 __all__ = [
     "catalogue",
@@ -40,10 +46,20 @@ __all__ = [
 groups = ("elastic",)
 stops_threads = False
 software = f"PyTorch {torch.__version__}"
-make_elastic_group = GlooGroup
-make_learner = TorchLearner
 make_reader = AheadReader
 limit_threads = torch.set_num_threads
+
+
+def make_elastic_group(request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> ElasticGroup:
+    """See training.backend.Framework: by servers where there are any."""
+    if not request.servers:
+        return GlooGroup(request, owner, fail)
+    return servers.load("group").ServerGroup(request, owner, fail)
+
+
+def make_learner(request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> TorchLearner:
+    """See training.backend.Framework."""
+    return (ServedLearner if request.servers else TorchLearner)(request, model, sample)
 
 
 def warm_up() -> None:
@@ -51,6 +67,8 @@ def warm_up() -> None:
     if int(torch.__version__.partition(".")[0]) >= 2:
         # The first optimizer imports it: 4 s of computing that each child would pay.
         importlib.import_module("torch._dynamo")
+    with contextlib.suppress(TrainingError):  # only jobs with servers need it
+        servers.load("group")
 
 
 def require(model: ModuleType, uri: str, net: str) -> None:

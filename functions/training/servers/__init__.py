@@ -19,3 +19,20 @@ A worker that dies costs its step: the survivors repeat it in the next view, and
 answers with its weights and does not apply it again. With a server its slices' optimizer state is gone: the workers
 found the group anew, from the epoch's checkpoint, without a restart of any process.
 """
+
+import importlib
+import sys
+from types import ModuleType
+
+from training.errors import TrainingError
+
+
+def load(name: str) -> ModuleType:
+    """A module of this package; it needs pyzmq, which a Python of the user's may lack. Raises TrainingError."""
+    try:
+        return importlib.import_module(f"training.servers.{name}")
+    except ModuleNotFoundError as error:
+        remedy = "pip install pyzmq, or apt install python3-zmq; or servers: 0, which is all-reduce"
+        raise TrainingError(
+            "BadRequest", f"{error} in {sys.executable}; parameter servers need it: {remedy}"
+        ) from error

@@ -18,7 +18,7 @@ from training.membership.member import Clock
 from training.membership.messages import View
 from training.membership.slices import Piece, bounds, pieces
 from training.request import StartRequest
-from training.servers.optimizers import Rule
+from training.servers.optimizers import Rule, parts
 
 #: Milliseconds between two looks at whether a view is formed no more.
 LOOK = 50
@@ -30,17 +30,22 @@ class ServedLearner(Protocol):
     def flat_weights(self) -> list[np.ndarray]:
         """All weights, in one order on all workers."""
 
-    def flat_gradients(self) -> list[np.ndarray]:
-        """In the order of flat_weights(); waits for them."""
+    def flat_gradients(self, *, used: bool) -> list[np.ndarray]:
+        """In the order of flat_weights(); waits for them. Not `used`: zeros, this worker had no samples."""
 
-    def rule(self, updates: int) -> Rule:
-        """What the servers do in the step after so many."""
+    def rules(self) -> list[tuple[int, Rule]]:
+        """What the servers do in the next step, and with how many elements, in the order of flat_weights()."""
+
+    def update(self, batch_size: int) -> None:
+        """The servers have done a step."""
 
     measured: list[np.ndarray]  #: copies of what layers measure rather than learn, to be set
 
     #: Steps that the servers have done, and their optimizer's state: flat arrays. None: none yet.
     updates: int
     served: list[np.ndarray] | None
+    #: What else changes from step to step, as JSON has it, to be set.
+    progress: Any
 
 
 class Flat:
@@ -213,7 +218,7 @@ class ServerGroup(ElasticGroup):
         if whole:
             learner, plain = self._owner.state()
             frames = learner.measured
-            message |= {"plain": plain, "updates": learner.updates, "measured": len(frames)}
+            message |= {"plain": plain, "progress": learner.progress, "measured": len(frames)}
             if _relays(group.view):
                 frames += learner.flat_weights()
         to = group.view.members[rank]
@@ -224,14 +229,15 @@ class ServerGroup(ElasticGroup):
         if not whole:
             self._pull(group)
             return answer["last"]
-        given = [np.frombuffer(each, np.float32) for each in frames]
+        measured, weights = frames[: answer["measured"]], frames[answer["measured"] :]
         fresh = {} if _relays(group.view) else self._pull(group, write=False)
 
         def restore(learner: ServedLearner) -> None:
-            learner.measured, weights = given[: answer["measured"]], given[answer["measured"] :]
-            learner.updates = answer["updates"]
+            kinds = zip(measured, learner.measured, strict=True)
+            learner.measured = [np.frombuffer(each, mine.dtype) for each, mine in kinds]
+            learner.progress = answer["progress"]
             for mine, values in zip(learner.flat_weights(), weights, strict=False):
-                mine[:] = values
+                mine[:] = np.frombuffer(values, np.float32)
             self._write(learner, fresh)
 
         return lambda: self._owner.install(restore, answer["plain"])
@@ -263,23 +269,25 @@ class ServerGroup(ElasticGroup):
         self,
         group: Connections,
         view: View,
-        given: tuple[ServedLearner | None, list[float]],
+        given: tuple[ServedLearner | None, list[np.ndarray], list[float]],
         offer: tuple[float, float],
     ) -> tuple[list[float], tuple]:
-        learner, numbers = given
+        learner, gradients, numbers = given
         clock, began = self.line.member.clock, time.perf_counter()
         group.send(0, {"op": "add", "clock": clock, "values": [*numbers, *offer]})
         waiting: set[Piece] = set()
         if learner is not None:
-            flat = Flat(learner.flat_gradients())
-            starts, rule = bounds(flat.size), json.dumps(learner.rule(learner.updates).as_dict())
-            push = {"op": "push", "clock": clock, "offer": int(offer[0]), "rule": rule}
+            flat = Flat(gradients)
+            starts, (runs, rules) = bounds(flat.size), zip(*learner.rules(), strict=True)
+            said = json.dumps([rule.as_dict() for rule in rules])
+            push = {"op": "push", "clock": clock, "offer": int(offer[0]), "rules": said}
             for turn in itertools.zip_longest(*group.pieces):  # all servers have work from the beginning
                 for number, piece in enumerate(turn):
                     if piece is not None:
                         waiting.add(piece)
                         frames = [flat.read(starts[n], starts[n + 1]) for n in piece]
-                        group.send(number, push | {"piece": piece}, frames)
+                        of = [parts(runs, starts[n], starts[n + 1]) for n in piece]
+                        group.send(number, push | {"piece": piece, "parts": of}, frames)
         sums, fresh = None, {}
         for message, frames in group.answers("add", "weights"):
             if message["op"] == "add":
@@ -296,29 +304,26 @@ class ServerGroup(ElasticGroup):
     def step(self, learner: ServedLearner, compute: Callable[[int, int], tuple[bool, list[float]]]) -> list[float]:
         """See training.elastic.group."""
 
-        def contribute(rank: int, members: int) -> tuple[ServedLearner, list[float]]:
+        def contribute(rank: int, members: int) -> tuple[ServedLearner, list[np.ndarray], list[float]]:
             used, numbers = compute(rank, members)
-            if not used:
-                for gradient in learner.flat_gradients():
-                    gradient[:] = 0
-            return learner, numbers
+            return learner, learner.flat_gradients(used=used), numbers
 
         sums = self.exchange(contribute, step=True)
-        learner.updates += 1
+        learner.update(0)
         return sums
 
     def average_buffers(self, learner: ServedLearner) -> None:
         """See training.elastic.group."""
         measured = learner.measured
-        if measured:
-            flat = Flat(measured)
+        flat = Flat([each for each in measured if each.dtype.kind == "f"])
+        if flat.size:
             sums = np.array(self.total(lambda *_: [1.0, *flat.read(0, flat.size).tolist()]))
-            flat.write(0, (sums[1:] / sums[0]).astype(np.float32))
+            flat.write(0, sums[1:] / sums[0])
             learner.measured = measured
 
     def total(self, compute: Callable[[int, int], list[float]]) -> list[float]:
         """See training.elastic.group."""
-        return self.exchange(lambda rank, members: (None, compute(rank, members)))
+        return self.exchange(lambda rank, members: (None, [], compute(rank, members)))
 
     def collect(self, learner: ServedLearner) -> None:
         """See training.elastic.group: the optimizer's state is on the servers."""

@@ -1,9 +1,10 @@
 """Optimizers as PyTorch defines them, in place on one slice, in NumPy."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,26 @@ class Rule:
         return asdict(self)
 
 
+class Rules(NamedTuple):
+    """What a step does with one slice: parameters may have rules of their own."""
+
+    #: Of the whole model; all of one optimizer, and clipped alike.
+    rules: Sequence[Rule]
+    #: Where each part of the slice ends, and the number of its rule.
+    parts: Sequence[Sequence[int]]
+
+    @property
+    def clip_norm(self) -> float | None:
+        """See Rule."""
+        return self.rules[0].clip_norm
+
+
+def parts(runs: Sequence[int], start: int, stop: int) -> list[tuple[int, int]]:
+    """Rules.parts of a slice: `runs` are the numbers of elements of each rule, one after the other."""
+    ends = enumerate(itertools.accumulate(runs))
+    return [(min(end, stop) - start, n) for n, end in ends if end > start and end - runs[n] < stop]
+
+
 def add_up(gradients: Sequence[np.ndarray]) -> np.ndarray:
     """Their sum in this order, in an array of its own where there are several. Shape (n,), float32."""
     if len(gradients) == 1:
@@ -53,6 +74,16 @@ def clip_factor(rule: Rule, squares: float) -> float:
     if rule.clip_norm is None:
         return 1.0
     return min(1.0, rule.clip_norm / (math.sqrt(squares) * rule.scale + 1e-6))
+
+
+def apply_all(rules: Rules, arrays: list[np.ndarray], gradient: np.ndarray, count: int, factor: float) -> None:
+    """See apply(), for each part of a slice."""
+    while len(arrays) < 1 + max(rule.states for rule in rules.rules):
+        arrays.append(np.zeros_like(arrays[0]))
+    start = 0
+    for stop, number in rules.parts:
+        apply(rules.rules[number], [each[start:stop] for each in arrays], gradient[start:stop], count, factor)
+        start = stop
 
 
 def apply(rule: Rule, arrays: list[np.ndarray], gradient: np.ndarray, count: int, factor: float = 1.0) -> None:

@@ -21,21 +21,21 @@ from training.membership.messages import Entered, Tell, View, as_view, decode, e
 from training.reporter import Reporter
 from training.request import StartRequest
 from training.servers import optimizers
-from training.servers.optimizers import Rule
+from training.servers.optimizers import Rule, Rules
 from training.servers.server import End, Norms, Push, Reply, Server, Ship, Slice
 
 
 @functools.lru_cache(8)
-def _rule(text: str) -> Rule:
-    return Rule(**json.loads(text))
+def _rules(text: str) -> tuple[Rule, ...]:
+    return tuple(Rule(**each) for each in json.loads(text))
 
 
 def update(
-    arrays: list[np.ndarray], gradients: Sequence[np.ndarray], rule: Rule, count: int, squares: float | None
+    arrays: list[np.ndarray], gradients: Sequence[np.ndarray], rules: Rules, count: int, squares: float | None
 ) -> None:
     """See training.servers.server.Update."""
-    factor = 1.0 if squares is None else optimizers.clip_factor(rule, squares)
-    optimizers.apply(rule, arrays, optimizers.add_up(gradients), count, factor)
+    factor = 1.0 if squares is None else optimizers.clip_factor(rules.rules[0], squares)
+    optimizers.apply_all(rules, arrays, optimizers.add_up(gradients), count, factor)
 
 
 def squares(gradients: Sequence[np.ndarray]) -> float:
@@ -148,8 +148,9 @@ class ServerProcess:
             case "join":
                 return server.join(worker, number)
             case "push":
-                rule, piece = _rule(header["rule"]), tuple(header["piece"])
-                push = Push(piece, header["clock"], _arrays(frames), header["offer"], rule)
+                known = _rules(header["rules"])
+                rules = [Rules(known, parts) for parts in header["parts"]]
+                push = Push(tuple(header["piece"]), header["clock"], _arrays(frames), header["offer"], rules)
                 return server.push(worker, number, push)
             case "add":
                 return server.add(worker, number, header["clock"], header["values"])

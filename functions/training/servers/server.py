@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training.membership import slices
+from training.membership.coordinator import KEPT
 from training.membership.messages import Alive, Entered, Hello, Message, Order, Out, Ping, Tell, View
 from training.membership.slices import Piece
 
@@ -36,7 +37,8 @@ class Push:
     gradients: Sequence[Any]
     #: By how many the view that it offers as the next one is newer; 0 for none.
     offer: int
-    rule: Any
+    #: Of each slice; the norm that it clips by is the same in all.
+    rules: Sequence[Any]
 
 
 # -- commands, with Tell of the membership -----------------------------------------------------------------------------
@@ -81,7 +83,7 @@ class End:
 
 Command = Tell | Reply | Ship | Norms | End
 
-#: Update a slice: its arrays, the workers' gradients in their order, the rule, the number of the update, what the sum
+#: Update a slice: its arrays, the workers' gradients in their order, its rule, the number of the update, what the sum
 #: of squares of all slices is (None where the rule does not clip by the norm).
 Update = Callable[[list[Any], Sequence[Any], Any, int, float | None], None]
 
@@ -137,6 +139,7 @@ class Server:
                 self._commands.append(End(because))
             case Order(view) if view.number > self._seen:
                 self._seen = view.number
+                self._forget(view.number - KEPT + 1)
                 self._ordered[view.number] = view
                 if view.planned and view.number != self._agreed:
                     self._ready(view)
@@ -163,9 +166,8 @@ class Server:
         self.view, self.settled, self._step = view, False, None
         self._said.clear()
         self._pulls.clear()
-        self._ordered = {number: each for number, each in self._ordered.items() if number > view.number}
-        for number in [each for each in self._joined if each < view.number]:
-            del self._joined[number]
+        self._forget(view.number)
+        self._ordered.pop(view.number, None)
         shipped, self._shipped = self._shipped, []
         for each in shipped:
             self._take_in(*each)
@@ -176,6 +178,13 @@ class Server:
         early, self._early = self._early, []
         for number, call, arguments in early:
             self._in_view(number, call, *arguments)
+
+    def _forget(self, before: int) -> None:
+        """Views before this one are not entered any more."""
+        self._ordered = {number: each for number, each in self._ordered.items() if number >= before}
+        for number in [each for each in self._joined if each < before]:
+            del self._joined[number]
+        self._early = [each for each in self._early if each[0] >= before]
 
     def migrate(self) -> None:
         """Ship what others own in this view."""
@@ -257,7 +266,7 @@ class Server:
             for piece, of in step.pushes.items()
             if piece not in step.done and len(of) == len(members) and all(number in self.slices for number in piece)
         }
-        if any(pushes[0].rule.clip_norm is not None for pushes in there.values()):
+        if any(pushes[0].rules[0].clip_norm is not None for pushes in there.values()):
             total = self._norm(step, there)
             if total is None:
                 return
@@ -271,7 +280,7 @@ class Server:
                     continue  # before a worker died: the others repeat the step
                 slice_.count, slice_.applied = slice_.count + 1, step.clock
                 gradients = [push.gradients[place] for push in pushes]
-                self._update(slice_.arrays, gradients, pushes[0].rule, slice_.count, total)
+                self._update(slice_.arrays, gradients, pushes[0].rules[place], slice_.count, total)
             for worker in members:
                 self._reply(worker, {"op": "weights", "clock": step.clock}, piece)
         if there and step.done == set(slices.pieces(self.view.owner, self.view.servers.index(self.name))):

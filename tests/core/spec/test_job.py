@@ -105,6 +105,13 @@ def test_a_pytorch_job_has_no_servers():
     assert static.limits == Limits(Allocation(2, 0), Allocation(2, 0))
 
 
+def test_a_pytorch_job_with_servers_trains_by_them():
+    spec = job(framework="pytorch", servers={"max": 4}).spec
+    assert spec.limits == Limits(Allocation(1, 1), Allocation(4, 4))
+    static = job(framework="pytorch", servers={"max": 2}, policy={"name": "static", "workers": 2, "servers": 2}).spec
+    assert static.limits == Limits(Allocation(2, 2), Allocation(2, 2))
+
+
 def test_a_job_that_says_no_framework_is_mxnets():
     assert job().spec.framework is Framework.MXNET
 
@@ -234,14 +241,18 @@ REFUSED = [
         "optimizer.schedule: has no meaning for an",
     ),
     ({"framework": "torch"}, "framework", "'mxnet', 'pytorch' or 'any'"),
-    ({"framework": "pytorch", "servers": {"max": 2}}, "", "servers: PyTorch jobs train by all-reduce"),
-    ({"framework": "pytorch", "servers": {"min": 1}}, "", "servers: PyTorch jobs train by all-reduce"),
+    ({"framework": "pytorch", "servers": {"min": 0, "max": 2}}, "", "servers.min: Coach does not choose between"),
+    (
+        {"framework": "pytorch", "servers": {"max": 2}, "optimizer": {"name": "Adagrad", "lr": 0.1}},
+        "",
+        "optimizer.name: does not run on elastic servers",
+    ),
     (
         {"framework": "pytorch", "policy": {"name": "static", "workers": 1, "servers": 1}},
         "",
-        "policy.servers: PyTorch jobs train by all-reduce",
+        "policy.servers: a PyTorch job without `servers` trains by all-reduce",
     ),
-    ({"framework": "pytorch", "mode": "async"}, "", "mode: PyTorch jobs train by all-reduce"),
+    ({"framework": "pytorch", "mode": "async"}, "", "mode: workers of a PyTorch job step together"),
     ({"servers": {"min": 0}}, "", "servers.min: too small"),
     ({"servers": {"min": 0, "max": 0}}, "", "servers.min: too small"),
     ({"model": {"file": "x.py:A", "net": "B"}}, "model", "net: not A, which file names"),

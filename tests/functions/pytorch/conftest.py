@@ -33,14 +33,14 @@ def pytorch_template(mark: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="session")
 def warm_pytorch_gang(pytorch_template: Template, mark: str) -> Iterator[Gang]:
     path = str(pytorch_template.path)
-    gang = Gang(3, 0, network=31, COACH_ZYGOTE_TEMPLATE=path, COACH_TEST_MARK=mark, **FRAMEWORK)
+    gang = Gang(3, 2, network=31, COACH_ZYGOTE_TEMPLATE=path, COACH_TEST_MARK=mark, **FRAMEWORK)
     yield gang
     gang.close()
 
 
 @pytest.fixture
 def gang(warm_pytorch_gang: Gang) -> Iterator[Gang]:
-    """Three workers and no server, without a group."""
+    """Three workers and two servers, without a group."""
     warm_pytorch_gang.fresh_group()
     yield warm_pytorch_gang
     warm_pytorch_gang.stop()

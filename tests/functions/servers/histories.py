@@ -23,7 +23,7 @@ from tests.functions.membership.histories import ROOT, Group, Plan, Process, Vio
 # isort: split
 from training.membership import member as machine
 from training.membership import slices
-from training.membership.coordinator import Coordinator
+from training.membership.coordinator import KEPT, Coordinator
 from training.membership.messages import Found, Give, Send, Take, Tell, View, is_server
 from training.membership.slices import Piece
 from training.servers.server import End, Norms, Push, Reply, Server, Ship, Slice
@@ -174,9 +174,9 @@ class ServedWorld(World):
                 raise Violation(f"slice {number} is {held} after {whole}")
         for name in view.servers:
             server = self.servers[name].member
-            kept = len(server._early) + len(server._ordered) + len(server._joined) + len(server._shipped)
-            if kept > 8:
-                raise Violation(f"server {name} keeps {kept} things at the end")
+            kept = {*server._ordered, *server._joined, *(each[0] for each in server._early)}
+            if len(kept) > KEPT or len(server._shipped) > 8:
+                raise Violation(f"server {name} keeps {len(server._shipped)} slices, and views {sorted(kept)}")
 
     # -- faults -----------------------------------------------------------------------------------------------------
 
@@ -337,7 +337,7 @@ class ServedWorld(World):
         self._to_server(process, link, first, "add", name, number, clock, list(what[2]))
         for piece, server in self._pieces(link.view):
             gradients = [Gradient(process.weights[number_], clock) for number_ in piece]
-            push = Push(piece, clock, gradients, int(what[2][0]), self._rule)
+            push = Push(piece, clock, gradients, int(what[2][0]), [self._rule] * len(piece))
             self._to_server(process, link, server, "push", name, number, push)
 
     @staticmethod

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from training.membership.messages import Order, View
 from training.membership.slices import assign, bounds, pieces
 from training.servers import optimizers
 from training.servers.optimizers import Rule
@@ -83,6 +84,7 @@ ONCE_FAILED = {
     "members go to a view that was dropped, whose server was released": [4277, 9896],
     "a server is released before it answers a ping": [15392, 30039],
     "a worker waits in a view that the others have left": [5483],
+    "a server keeps what it heard of planned views that were dropped": [29014],
 }
 
 
@@ -90,6 +92,17 @@ ONCE_FAILED = {
 def test_histories_that_once_did_not_end_do(cause: str) -> None:
     for number in ONCE_FAILED[cause]:
         ServedWorld(drawn(number)).run()
+
+
+def test_a_server_forgets_what_it_heard_of_views_that_were_dropped() -> None:
+    server = Server("0.s@host:0", update, lambda gradients: 1.0)
+    for number in range(1, 100):
+        view = View(number, f"c/{number}", ("0.1",), planned=number > 1, servers=(server.name,), owner=(0,), founded=1)
+        server.hear(Order(view))
+        server.join("0.1", number)
+        server.say("0.1", number, 0)
+    assert server.view is not None and server.view.number == 1
+    assert set(server._ordered) == set(server._joined) == {each[0] for each in server._early} == set(range(92, 100))
 
 
 class AppliesAgain(Server):
