@@ -231,7 +231,7 @@ lint: setup
 	@.venv/bin/ruff format --quiet --check .
 
 types: setup
-	@.venv/bin/mypy --no-error-summary coach research/coach_research
+	@.venv/bin/mypy --no-error-summary coach research/coach_research scripts/generate
 
 contracts: setup
 	@PYTHONPATH=functions .venv/bin/lint-imports --no-cache

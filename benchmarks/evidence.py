@@ -347,6 +347,17 @@ def spot() -> str:
 
 
 @block(
+    "python -m benchmarks.search",
+    "2026-11-27",
+    "replayed on known curves: independent of the machine",
+    "search/search.md",
+)
+def search() -> str:
+    """Regret by money of searches."""
+    return columns(table("search/search.md"), "policy", "64 epochs", "128 epochs", "256 epochs", "512 epochs")
+
+
+@block(
     "coach experiment shockwave-physical",
     "2026-11-27",
     "simulated: independent of the machine",

@@ -31,11 +31,8 @@ PLACES = {
 }
 #: Modules that write files of the tree.
 GENERATORS = (
-    ("coach.jobfiles.schema",),
-    ("coach.jobfiles.reference",),
-    ("coach.service.openapi",),
-    ("coach.cli.reference", "docs/reference/cli.md"),
-    ("benchmarks.size",),
+    "scripts.generate",
+    "benchmarks.size",
 )
 PARTS = ("journals", "images", "chart")
 
@@ -98,8 +95,8 @@ def main() -> None:
         sys.exit(f"release: {why}; nothing was changed")
     number(version)
     run("make", "setup")  # the documents have the version that is installed
-    for module, *words in GENERATORS:
-        run(sys.executable, "-m", module, *words)
+    for module in GENERATORS:
+        run(sys.executable, "-m", module)
     run(sys.executable, "-m", "pytest", "-q", "tests/test_stability.py", COACH_UPDATE_GOLDEN="1")
     if "journals" not in left_out:
         run(sys.executable, "-m", "tests.journals.record")

@@ -16,6 +16,7 @@ OLD = {
     "LiveView": "LiveDisplay",
     r"coach\.research": "coach_research",
     r"coach\.service\.(?:app|server|service)": "coach.service.http_app, serve, operations",
+    r"coach\.(?:cli\.reference|jobfiles\.(?:reference|crd_rules)|service\.openapi)": "scripts.generate",
 }
 #: This file and the changelog name the old words.
 MAY = {"tests/test_house.py", "CHANGELOG.md"}

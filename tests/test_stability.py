@@ -16,9 +16,9 @@ from typing import Any
 
 import coach
 from coach.core import policies
-from coach.jobfiles.schema import crd, job_schema
 from coach.service import client
 from coach.service.client import calls
+from scripts.generate.crd import crd, job_schema
 
 ROOT = Path(__file__).parents[1]
 SNAPSHOT = ROOT / "tests/data/public_names.txt"

@@ -28,6 +28,7 @@ from coach.cli.jobs import (
     ps,
     resume,
     run,
+    search,
     show,
     submit,
     suspend,
@@ -109,7 +110,7 @@ app = typer.Typer(
 )
 #: In the order of the help: running jobs, looking at them, files, figures, the rest.
 COMMANDS = (
-    *(run, serve, submit, suspend, resume, cancel),
+    *(run, search, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs, ui),
     simulate,
     *(plan, prices, init, validate, try_, program_module, deploy),

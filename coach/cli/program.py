@@ -1,7 +1,7 @@
 """A program on the command line: `coach run --budget 5USD --target eval_loss=0.3 -- python train.py`.
 
-`coach run` and `coach try` take what follows `--` for a command, and their options for the rest of the job file
-that it means. Where a service runs, `coach run` gives it the job.
+`coach run`, `coach try` and `coach search` take what follows `--` for a command, and their options for the rest of the
+job file that it means. Where a service runs, `coach run` gives it the job.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def as_files(job: LoadedJob | None, files: Sequence[Path]) -> Iterator[Sequence[
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
     """A command line's own words, and the program behind `--`; None where there is no `--`."""
-    if not words or words[0] not in ("run", "try") or "--" not in words:
+    if not words or words[0] not in ("run", "try", "search") or "--" not in words:
         return list(words), None
     at = list(words).index("--")
     return list(words[:at]), list(words[at + 1 :])

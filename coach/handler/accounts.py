@@ -71,7 +71,7 @@ def terms(  # noqa: PLR0917 - they are the record's fields
         raise UserError(f"account {name}: {error}") from error
     for label in labels.items():
         if not all(map(_LABEL.fullmatch, label)):
-            raise UserError(f"account {name}: {'='.join(label)!r} is no label; such as team=vision")
+            raise UserError(f"account {name}: {'='.join(filter(None, label))!r} is no label; such as team=vision")
     return AccountSet(0.0, name, to_money(amount), currency, period, zone, parent, labels=dict(labels))
 
 

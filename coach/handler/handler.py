@@ -197,10 +197,10 @@ class Handler:
         """End a job for good, now."""
         self._send(ev.CancelRequested(self.now(), name))
 
-    def suspend(self, names: Sequence[str], *, now: bool, by_user: bool = True) -> None:
+    def suspend(self, names: Sequence[str], *, now: bool, by_user: bool = True, why: str = "") -> None:
         """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`."""
         for name in names:
-            self._send(ev.SuspendRequested(self.now(), name, now, by_user))
+            self._send(ev.SuspendRequested(self.now(), name, now, by_user, why))
 
     def set_priority(self, name: str, priority: int) -> None:
         """Change a job's priority, from its next decision on."""

@@ -104,13 +104,15 @@ class Session(Foreground):
         may_be = [one for one in self.chosen if Payer.of(one.spec)]
         known = accounts.read(self.home)[0] if may_be else Accounts()
         paid = [one.name for one in may_be if one.spec.spec.budget.account or known.paying(one.spec)]
-        if not paid or wanted is not None:
-            return self.home.open_journal(wanted)
+        return self.home.open_journal(wanted) if not paid or wanted is not None else self._open_accounts(paid[0])
+
+    def _open_accounts(self, who: str) -> Journal:
+        """The journal of the accounts. Raises UserError where another handler has it."""
         try:
             return self.home.open_journal(self.home.journal(1))
         except JournalBusyError as error:
             raise UserError(
-                f"{paid[0]}: another `coach run` has the accounts now; run both jobs by one service, "
+                f"{who}: another `coach run` has the accounts now; run both jobs by one service, "
                 "`coach serve` and `coach submit FILE`, or wait for it to end: coach ps"
             ) from error
 

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from coach.core.periods import EVER, MONTH, WEEK
 from coach.core.spec.quantities import DURATION_PATTERN
 from coach.core.spec.types import Currency, JobName, LabelKey, LabelValue, SpecModel
-from coach.jobfiles.crd_rules import rule
 from coach.jobfiles.resource_status import Condition, Time
 
 PERIOD_PATTERN = f"^({EVER}|{MONTH}|{WEEK}|{DURATION_PATTERN[1:-1]})$"
-#: Heading in `kubectl get`, type, path of the field.
-COLUMNS = (
-    ("Budget", "string", ".status.budget"),
-    ("Spent", "string", ".status.spent"),
-    ("Reserved", "string", ".status.reserved"),
-    ("Left", "string", ".status.left"),
-    ("Forecast", "string", ".status.forecast.expected"),
-    ("Runs-Out", "string", ".status.runsOut"),
-    ("Jobs", "integer", ".status.jobs"),
-    ("Waiting", "integer", ".status.waiting"),
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
-    ("Age", "date", ".metadata.creationTimestamp"),
-)
-#: The rules between fields, by the field that they are at.
-RULES: dict[str, list[dict[str, Any]]] = {
-    "": [
-        rule(
-            "!has(self.spec.parent) || self.spec.parent != self.metadata.name",
-            "a budget is not in itself - another one, or leave it out",
-            ".spec.parent",
-        )
-    ],
-    "currency": [
-        rule(
-            "self == oldSelf",
-            "cannot change, it has spent this one - another TrainingBudget",
-        )
-    ],
-}
 
 
 class Selector(SpecModel):

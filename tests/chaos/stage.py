@@ -172,6 +172,11 @@ class Outcome:
     seconds: float = 0.0
 
 
+def running() -> set[int]:
+    """The processes of functions that come from this one."""
+    return {pid for pid in descendants(os.getpid()) if "training" in command(pid)}
+
+
 class Stage:
     """See the module's description. Use as `async with Stage.open() as stage`."""
 
@@ -205,6 +210,7 @@ class Stage:
         with tempfile.TemporaryDirectory(prefix="chaos-") as name:
             folder, temporary = Path(name), Path(name) / "tmp"
             temporary.mkdir()
+            before = running()  # the templates of other tests of this session
             tempfile.tempdir = str(temporary)
             try:
                 async with cls._handler(folder, framework, servers_are) as stage:
@@ -214,7 +220,7 @@ class Stage:
                     yield stage
             finally:
                 tempfile.tempdir = None
-            left = gone(lambda: [command(pid) for pid in descendants(os.getpid()) if "training" in command(pid)], 5)
+            left = gone(lambda: [command(pid) for pid in running() - before], 5)
             left += [str(path) for path in temporary.iterdir()]
             assert not left, f"left behind: {left}"
 

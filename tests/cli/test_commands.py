@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from coach.cli import reference
 from coach.cli.main import OTHER_WORDS, invoke
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.accounting import LEDGER_COLUMNS, LedgerRow
 from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, ForecastRow, JobRow
+from scripts.generate import cli_page as reference
 from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
 from tests.report.recorded_jobs import half_way, steady_job, two_jobs
@@ -78,78 +78,10 @@ def test_the_summaries_of_the_commands_are_whole_sentences() -> None:
 
 def test_the_page_of_commands_is_that_of_the_code() -> None:
     page = (ROOT / reference.PAGE).read_text(encoding="utf-8")
-    assert reference.page(page) == page, "run: python -m coach.cli.reference"
+    assert reference.page(page) == page, "run: python -m scripts.generate"
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("frobnicate",),
-        ("ps", "--wrong"),
-        ("run",),
-        ("show",),
-        ("plot", "--format", "gif"),
-        ("ps", "-o", "xml"),
-    ],
-)
-def test_wrong_usage_ends_with_2_and_says_how(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    code, out, err = run(capsys, *words)
-    assert (code, out) == (2, "")
-    assert err.startswith("Usage: coach")
-
-
-def test_a_bad_file_ends_with_2_a_line_for_each_mistake_and_nothing_started(
-    capsys: pytest.CaptureFixture[str], job_file: Path, home: StateDirectory
-) -> None:
-    job_file.write_text(GOOD.replace("accuracy: 0.9", "accuracy: 90").replace("model.py", "no.py"))
-    for command in ("run", "validate"):
-        code, out, err = run(capsys, command, str(job_file))
-        assert (code, out) == (2, "")
-        *mistakes, last = err.splitlines()
-        assert [line.partition(" ")[0] for line in mistakes] == [f"{job_file}:5:17", f"{job_file}:7:22"]
-        assert last == "coach: 2 mistakes; nothing was started"
-    assert not home.path.exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--policy", "static:3x1"), "3x1 is outside the limits of job digits, which allow 1 to 2 workers"),
-        (("--policy", "dynamic"), "there is no policy 'dynamic'"),
-        (("--nodes", "many"), "neither COUNTxCORES (such as 3x2) nor a cluster file"),
-    ],
-)
-def test_what_cannot_be_done_is_one_clear_error(
-    capsys: pytest.CaptureFixture[str],
-    job_file: Path,
-    home: StateDirectory,
-    options: tuple[str, ...],
-    said: str,
-) -> None:
-    code, out, err = run(capsys, "run", str(job_file), *options)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert not home.path.exists()
-
-
-def test_an_unknown_job_gets_the_nearest_names(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
-    keep(home, two_jobs())
-    for command in ("show", "export", "plot"):
-        code, _, err = run(capsys, command, "digist")
-        assert (code, err) == (2, "coach: there is no job 'digist'; did you mean digits?\n")
-    assert run(capsys, "show", "xyzzy")[2] == "coach: there is no job 'xyzzy'; see all with: coach ps\n"
-
-
-@pytest.mark.parametrize("words", [("show", "any"), ("export",), ("plot",), ("export", "--last")])
-def test_without_jobs_the_command_that_makes_one_is_named(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
-) -> None:
-    code, _, err = run(capsys, *words)
-    assert code == 2
-    assert err.endswith("start one with: coach run FILE\n")
 
 
 def broken(error: BaseException) -> Any:
@@ -316,18 +248,6 @@ def test_the_last_run_is_that_of_the_youngest_handler(
         "digits",
         "pictures",
     ]
-    code, _, err = run(capsys, "export", "digits", "--last")
-    assert (code, "leave it or the names out" in err) == (2, True)
-
-
-def test_a_folder_that_cannot_be_written_is_named(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
-) -> None:
-    keep(home, steady_job())
-    (tmp_path / "file").write_text("")
-    for command in ("export", "plot"):
-        code, _, err = run(capsys, command, "--dir", str(tmp_path / "file"))
-        assert (code, f"{tmp_path}/file: cannot write there" in err) == (5, True)
 
 
 def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
@@ -335,13 +255,10 @@ def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
 ) -> None:
     keep(home, steady_job())
     keep(home, half_way(0), number=2)
-    code, out, err = run(capsys, "plot", "--dir", str(tmp_path / "out"), "--format", "svg")
+    code, out, _ = run(capsys, "plot", "--dir", str(tmp_path / "out"), "--format", "svg")
     assert code == 0
     assert len(out.split()) == 5
     assert all(Path(path).stat().st_size > 1000 for path in out.split())
-    assert "digits: no epoch has ended, there is nothing to draw" in err
-    code, _, err = run(capsys, "plot", "digits")
-    assert code == 2
 
 
 def test_a_warning_is_told_on_stderr_and_the_file_is_good(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
@@ -398,40 +315,7 @@ def test_version_says_which_coach_and_which_python(capsys: pytest.CaptureFixture
 # -- words of other programs -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("list", "coach ps"),
-        ("status", "coach ps"),
-        ("stop", "coach suspend"),
-        ("delete", "coach cancel or coach prune"),
-    ],
-)
-def test_a_word_of_other_programs_gets_the_command_here(
-    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = run(capsys, typed, "x")
-    assert code == 2
-    assert err.endswith(f"Error: No such command {typed!r}. Did you mean {meant}?\n")
-
-
 def test_the_words_of_other_programs_name_commands() -> None:
     names = {name.partition(" ")[0] for name, _ in reference.helps()}
     assert {meant.partition(" ")[0] for meant in OTHER_WORDS.values()} <= names
     assert not (names - {"train"}) & set(OTHER_WORDS)
-
-
-def test_train_with_a_job_file_names_run(job_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "train", str(job_file))
-    assert code == 2
-    assert err.endswith(f"To train a job, type: coach run {job_file}\n")
-
-
-def test_validate_refuses_a_job_that_the_nodes_can_never_hold(
-    job_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, "validate", str(job_file), "--nodes", "2x16")[0] == 0
-    code, out, err = run(capsys, "validate", str(job_file), "--nodes", "2x0.01")
-    assert (code, out) == (2, "")
-    assert err.startswith(f"{job_file}:1:1 spec.resources: no node can hold digits (needs ")
-    assert "the largest node has 0.01 cpu" in err

@@ -60,22 +60,6 @@ def test_compare_prints_what_each_job_had_for_its_money(
     assert rows[0].keys() == {"job", "epoch", "money", "seconds", "loss"} and len(rows) > 10
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["digits"], "takes two jobs or more"),
-        (["digits", "digits"], "takes two jobs or more"),
-        (["digits", "nobody"], "nobody"),
-        (["digits", "other", "--figure", "x.jpg"], "must end in .png, .svg or .pdf"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(
-    capsys: pytest.CaptureFixture[str], stored: Path, arguments: list[str], said: str
-) -> None:
-    code, _, err = run(capsys, "compare", *arguments)
-    assert code == 2 and said in err
-
-
 def test_prune_says_what_it_would_delete_and_asks(
     capsys: pytest.CaptureFixture[str], home: StateDirectory, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,18 +46,6 @@ def test_an_account_is_made_changed_and_listed(home: StateDirectory, capsys: pyt
     ]
 
 
-def test_a_mistake_says_what_is_right(home: StateDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, right in (
-        (("set", "team-a", "fifty"), "such as 50USD/month"),
-        (("set", "Team A", "50USD"), "lower-case letters"),
-        (("set", "team-a", "50USD", "--in", "nobody"), "there is no account nobody"),
-        (("show", "team-a"), "there is no account team-a; make it: coach budget set team-a 50USD/month"),
-        (("report", "team-a"), "make it: coach budget set team-a 50USD/month"),
-    ):
-        code, out, err = run(capsys, "budget", *words)
-        assert (code, out) == (2, "") and right in err
-
-
 def test_the_report_sums_to_what_was_spent(home: StateDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     made = spent()
     keep(home, made)
@@ -135,8 +123,6 @@ def test_the_table_says_where_its_prices_are_from_and_how_old(capsys: pytest.Cap
     assert code == 0 and "nebius/gpu-h200-sxm_1gpu-16vcpu-200gb" in out
     assert "shipped with Coach, read 20" in out
     assert "no offer is like that" in run(capsys, "prices", "H900")[1]
-    code, _, err = run(capsys, "prices", "--cloud", "moon")
-    assert code == 2 and "no prices of a cloud 'moon'; there are aws" in err
 
 
 @pytest.mark.usefixtures("shipped")
@@ -147,9 +133,6 @@ def test_currencies_are_converted_by_the_users_rate_alone(
     (eur,) = rows(capsys, "h200", "1gpu", "--currency", "EUR", "--rate", "EUR=1.25USD")
     assert eur["currency"] == "EUR" and eur["hour"] == pytest.approx(usd["hour"] / 1.25)
     assert rows(capsys, "h200", "1gpu", "--currency", "eur", "--rate", "USD=0.8EUR") == [eur]
-    code, out, err = run(capsys, "prices", "h200", "--currency", "EUR")
-    assert (code, out) == (2, "") and "no rate between USD and EUR, and none is assumed" in err
-    assert "such as EUR=1.08USD" in run(capsys, "prices", "--rate", "1.08")[2]
     file = tmp_path / "own/ours/vms.csv"
     file.parent.mkdir(parents=True)
     file.write_text("InstanceType,vCPUs,MemoryGiB,Price,Currency\nnode,16,64,0.80,EUR\n")

@@ -34,26 +34,3 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
     for job in ("first", "second"):
         assert any(": planned" in why for why in as_json("show", job)["why"])
     assert_nothing_left(home)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--placement", "nearest"], "there is no placement 'nearest'; use gang, or default"),
-        (
-            ["--placement", "default", "--policy", "specon"],
-            "policy specon chooses nodes itself; leave the option out",
-        ),
-        (["--placement", "thesis:deadlock_timeout=9"], "deadlock_timeout is simulated only"),
-        (
-            ["--placement", "default:backoff=10", "--platform", "kubernetes"],
-            "on a cluster one of gang, default, thesis, without parameters",
-        ),
-    ],
-)
-def test_a_placement_that_cannot_be_is_refused(
-    options: list[str], said: str, home: StateDirectory, tmp_path: Path
-) -> None:
-    done = coach("run", str(write_job(tmp_path / "job.yaml", "first")), *options)
-    assert done.returncode == 2 and said in " ".join(done.stderr.split()), done.stderr
-    assert not home.journal(1).exists()

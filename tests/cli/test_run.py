@@ -226,7 +226,7 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, end
         run.signal(signal.SIGTERM)
         code, said = run.end()
     assert code == 130
-    assert re.search(r"stopping epoch \d+ now|stopped by the user", said)
+    assert re.search(r"stopping epoch \d+ now|stopped; it can be resumed", said)
     second = as_json("show", "endless")["epochs"]
     assert second[: len(first)] == first
     assert_nothing_left(home)

@@ -57,10 +57,6 @@ def test_a_what_if_can_be_looked_at_like_real_jobs(
     assert simulate(*question, "--home", str(home), "-o", "json") == 0
     shown = capsys.readouterr()
     assert f"the run of coach with seed 1: COACH_HOME={home} coach ui" in shown.err
-    assert simulate(*question, "--home", str(home)) == 2
-    assert "jobs are there already" in capsys.readouterr().err
-    assert simulate(*question, "--home", str(tmp_path / "other"), "--fidelity", "trace") == 2
-    assert "--home needs --fidelity system" in capsys.readouterr().err
 
     service = ReadOnlyService(StateDirectory(home))
     rows = [service.view(name) for name in service.jobs]
@@ -225,14 +221,6 @@ def test_a_figure_is_drawn_only_where_it_is_asked_for(
     assert (tmp_path / "answers" / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_figure_s_wrong_name_is_said_before_anything_is_simulated(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert simulate("--trace", OWN, "--policy", "fifo", "--figure", "one.gif") == 2
-    shown = capsys.readouterr()
-    assert shown.err == "coach: one.gif: a figure's name must end in .png, .svg or .pdf\n" and not shown.out
-
-
 @pytest.mark.parametrize("policy", ["fifo,srtf", "drf,coach,fitgpp,kod2,specon,tf-operator,static:1"])
 def test_a_job_that_can_never_run_is_named_and_in_nobody_s_way(
     policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
@@ -341,38 +329,6 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
     assert (row["policy"], row["reached"], row["killed"]) == ("fifo", "3.0", "0.0")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--policy", "fifo"], "needs job files, a --trace or a --journal"),
-        (["jobs/a.yaml", "--policy", "best"], "there is no policy 'best'"),
-        (["jobs/a.yaml", "--nodes", "0x3"], "COUNTxCORES"),
-        (["jobs/a.yaml", "--speeds", "vgg"], "no speeds of 'vgg'"),
-        (["jobs/a.yaml", "--arrivals", "often"], "every:60"),
-        (["--trace", "no.csv", "--policy", "fifo"], "there is no file"),
-        (["--trace", "slurm:no.csv", "--policy", "fifo"], "there is no kind 'slurm'"),
-        (["jobs/a.yaml", "--policy", "static:9x9"], "outside the limits of job a"),
-        (
-            ["jobs/a.yaml", "--placement", "kube"],
-            "there is no placement 'kube'; use gang, or default",
-        ),
-        (["jobs/a.yaml", "--placement", ","], "--placement needs a name"),
-        (["--trace", "a.csv", "--placement", "default"], "at trace fidelity pods are placed as gangs"),
-        (["--trace", "a.csv", "--fidelity", "system"], "a --trace has no learning curves and no budgets"),
-        (["jobs/a.yaml", "--fidelity", "exact"], "--fidelity exact: use system or trace"),
-        (["jobs/a.yaml", "--rescale", "never"], "--rescale never: use restart or elastic"),
-        (["--trace", "a.csv", "--rescale", "elastic"], "elastic with job files or a --journal alone"),
-        (["jobs/a.yaml", "--policy", "coach,tf-operator"], "use --fidelity trace"),
-        (["jobs/a.yaml", "--fidelity", "trace", "--policy", "static:9x9"], "outside the limits of job a"),
-    ],
-)
-def test_a_wrong_question_gets_one_clear_line(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert simulate(*arguments, "--figure", "none") == 2
-    assert words in capsys.readouterr().err
-
-
 def test_a_workload_of_the_archive_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     trace = f"swf:{TRACES / 'small.swf'}"
     assert simulate("--trace", trace, "--nodes", "4x4", "--policy", "fifo,drf", "-o", "json") == 0
@@ -447,5 +403,3 @@ def test_last_week_is_asked_what_it_would_have_cost_on_other_nodes(
     for row in rows:
         assert row["jobs"] == row["reached"] == len(recorded.runs)
         assert 0.3 < row["completion_mean"] / np.mean(list(recorded.seconds.values())) < 3
-    assert simulate("--journal", str(tmp_path / "none.db")) == 2
-    assert "no job there has trained" in capsys.readouterr().err

@@ -180,20 +180,6 @@ def test_what_a_job_file_says_of_the_steps_is_tried_too(tmp_path: Path) -> None:
         assert done.returncode == 2 and said in done.stderr, (done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("example", ["digits", "language_model", "table"])
-def test_a_whole_program_as_a_model_file_is_said_to_be_one(tmp_path: Path, example: str) -> None:
-    """It is not run for that."""
-    program = (ROOT / "examples/pytorch" / example / "before.py").read_text()
-    (tmp_path / "train.py").write_text(program + "\nopen('ran', 'w')\n")
-    file = job(tmp_path, "train.py")
-    for command in ("try", "validate"):
-        done = coach(command, str(file))
-        assert done.returncode == 2, done.stdout
-        assert "spec.model.file: a program that defines no function or class net" in done.stderr
-        assert "runs as it is: coach run -- python train.py" in done.stderr
-    assert not (tmp_path / "ran").exists() and not (ROOT / "ran").exists()
-
-
 @pytest.mark.pytorch
 def test_the_users_own_python_is_used(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(TORCH)
@@ -203,7 +189,6 @@ def test_the_users_own_python_is_used(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     without = coach("try", file, "--python", sys.executable)
     assert without.returncode == 5 and sys.executable in without.stderr
-    assert coach("try", file, "--python", str(tmp_path / "python")).returncode == 2
 
 
 @pytest.mark.pytorch

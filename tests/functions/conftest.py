@@ -24,9 +24,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def mark() -> str:
-    """In the environment of every process of this run, so that those left behind can be found."""
-    return uuid.uuid4().hex
+def mark() -> Iterator[str]:
+    """In the environment of every process of this run, so that those left behind can be found.
+
+    All templates are closed when this ends, whichever framework's tests came first.
+    """
+    made = uuid.uuid4().hex
+    yield made
+    until = time.monotonic() + 5
+    while (left := living(made)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not left, f"processes left behind: {left}"
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +43,6 @@ def template(mark: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Te
     running = Template(tmp_path_factory.mktemp("template") / "t.sock", COACH_TEST_MARK=mark)
     yield running
     running.close()
-    until = time.monotonic() + 5
-    while (left := living(mark)) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not left, f"processes left behind: {left}"
 
 
 @pytest.fixture(scope="session")

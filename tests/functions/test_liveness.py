@@ -10,8 +10,6 @@ from training.request import StartRequest
 
 from tests.functions.hosting import eventually
 
-PORTS = iter(range(31000, 32000, 2))
-
 
 def request(role: str, rank: int, port: int, group: str = "g") -> StartRequest:
     where = {"root": f"127.0.40.1:{port}", "host": f"127.0.40.{10 + rank}"}
@@ -20,7 +18,8 @@ def request(role: str, rank: int, port: int, group: str = "g") -> StartRequest:
 
 @pytest.fixture
 def line() -> tuple[int, list, Callable]:
-    port = next(PORTS)
+    with socket.create_server(("127.0.40.1", 0)) as free:
+        port = free.getsockname()[1] - 1  # the hub listens at the next one
     heard: list[tuple[str, dict]] = []
 
     def join(role: str, rank: int = 0, group: str = "g") -> liveness.Member | liveness.Hub:

@@ -7,10 +7,10 @@ import jsonschema
 import pytest
 import yaml
 
-from coach.jobfiles import reference
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, local_path, read_jobs
-from coach.jobfiles.schema import job_schema
+from scripts.generate import job_file_page as reference
+from scripts.generate.crd import job_schema
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(ROOT.glob("jobs/*.yaml"))
@@ -49,7 +49,7 @@ def test_without_its_data_an_example_says_how_to_get_it(tmp_path):
 
 
 def test_the_table_of_fields_is_that_of_the_code():
-    assert reference.page(PAGE) == PAGE, "run: python -m coach.jobfiles.reference"
+    assert reference.page(PAGE) == PAGE, "run: python -m scripts.generate"
 
 
 def test_the_page_needs_its_marks():

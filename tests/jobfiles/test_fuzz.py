@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, read_jobs
-from coach.jobfiles.schema import job_schema, lookup, tree
+from coach.jobfiles.schema import lookup, tree
+from scripts.generate.crd import job_schema
 
 pytestmark = pytest.mark.standard
 

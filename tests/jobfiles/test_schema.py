@@ -13,7 +13,8 @@ import yaml
 
 from coach.core.jobs.reasons import State
 from coach.jobfiles.resource_status import Condition, Metric, TrainerStatus, TrainingJobStatus
-from coach.jobfiles.schema import crd, crd_files, job_schema, lookup, status_schema, to_yaml
+from coach.jobfiles.schema import lookup
+from scripts.generate.crd import crd, crd_files, job_schema, status_schema, to_yaml
 from tests.docs.pages import ROOT
 
 #: The keywords of JSONSchemaProps (apiextensions.k8s.io/v1) that are not forbidden in a structural schema.
@@ -204,7 +205,7 @@ def test_the_crd_is_yaml_without_anchors():
 def test_the_chart_has_the_crds_that_the_types_make():
     for file, made in crd_files().items():
         text = (ROOT / file).read_text(encoding="utf-8")
-        assert text == made, "run python -m coach.jobfiles.schema"
+        assert text == made, "run: python -m scripts.generate"
         assert "{{" not in text, "Helm would take it for a template"
 
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from coach.jobfiles.resource_status import ConditionType, TrainingJobStatus
-from coach.jobfiles.schema import crd
+from scripts.generate.crd import crd
 from tests.docs.pages import ROOT
 from tests.packaging.api_server import HELM, ApiServer, Client, until
 from tests.required import missing

@@ -72,7 +72,7 @@ def test_history_of_stopping_and_going_on() -> None:
     world.send(ev.ResumeRequested(world.now, "digits", 1_000_000))
     lines = [line.text for line in history(world.history, "digits")]
     stopping = lines.index("stopping at the end of epoch 9")
-    assert any("stopped by the user" in line for line in lines[stopping:])
+    assert any("stopped; it can be resumed" in line for line in lines[stopping:])
     assert "resumed from the checkpoint of epoch 9, with 0.0010 USD more" in lines
 
 

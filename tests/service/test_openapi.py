@@ -25,7 +25,7 @@ import coach
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
 from coach.handler.state.state_directory import StateDirectory
-from coach.service import openapi
+from scripts.generate import openapi
 from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
@@ -49,7 +49,7 @@ schema = schemathesis.openapi.from_path(ROOT / openapi.PAGE).exclude(path="/api/
 
 def test_the_document_is_that_of_the_code() -> None:
     page = (ROOT / openapi.PAGE).read_text(encoding="utf-8")
-    assert page == openapi.document(), "run: python -m coach.service.openapi"
+    assert page == openapi.document(), "run: python -m scripts.generate"
 
 
 def test_every_operation_has_a_method_of_both_clients() -> None:

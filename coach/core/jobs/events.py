@@ -178,12 +178,14 @@ class SuspendRequested:
     """Suspend the job at the epoch's checkpoint, or at once if `now`. It can be resumed.
 
     `by_user` False: only the handler stops or has died; a service resumes the job by itself when it starts.
+    `why`: in words, where a search pauses it.
     """
 
     at: float
     job: str
     now: bool
     by_user: bool = True
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

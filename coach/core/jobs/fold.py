@@ -194,6 +194,7 @@ def _cancel_requested(job: Job, event: ev.CancelRequested) -> None:
 def _suspend_requested(job: Job, event: ev.SuspendRequested) -> None:
     job.suspend = job.suspend or not job.ended
     job.stopped_by_user = job.suspend and (job.stopped_by_user or event.by_user)
+    job.stopped_why = event.why
 
 
 def _resume_requested(job: Job, event: ev.ResumeRequested) -> Phase:

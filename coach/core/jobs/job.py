@@ -142,6 +142,7 @@ class Job:
     cancel: bool = False
     suspend: bool = False
     stopped_by_user: bool = False  #: `suspend` was requested by the user, not only by a handler that stopped or died
+    stopped_why: str = ""  #: in words, where a search paused it
     ending: tuple[Reason, str] | None = None
 
     #: the prices of nodes now, of a job that is billed by them

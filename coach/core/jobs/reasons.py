@@ -130,7 +130,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.PODS_DELAYED: ReasonInfo("the cluster cannot create its pods now", State.WAITING, Retry.LATER),
     Reason.ACCOUNT_SPENT: ReasonInfo("waits for money of its account", State.WAITING),
     Reason.BACKING_OFF: ReasonInfo("pauses after a failed attempt", State.WAITING),
-    Reason.SUSPENDED: ReasonInfo("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
+    Reason.SUSPENDED: ReasonInfo("stopped; it can be resumed", State.WAITING, Retry.FREE),
     Reason.HANDLER_STOPPED: ReasonInfo("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),
     Reason.PROBING_SPEED: ReasonInfo("measures its speed with a mini-epoch", State.PROBING),
     Reason.TRAINING_EPOCH: ReasonInfo("trains", State.TRAINING),

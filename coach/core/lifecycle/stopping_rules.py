@@ -54,7 +54,8 @@ def worth_going_on(job: Job) -> bool:
 
 def standstill(job: Job) -> tuple[Reason, str]:
     """Why a stopped job does nothing more, and the command that resumes it."""
-    done = f"after {len(job.epochs)} epochs; go on with:"
+    why = f"{job.stopped_why}; " if job.stopped_why else ""
+    done = f"{why}after {len(job.epochs)} epochs; go on with:"
     if job.stopped_by_user:
         return Reason.SUSPENDED, f"{done} coach resume {job.name}"
     return Reason.HANDLER_STOPPED, f"{done} coach serve, or coach resume {job.name}"

@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
+import yaml
 from kubernetes.aio import client as official
 from kubernetes.aio import config
 from kubernetes.aio.config import incluster_config, kube_config
@@ -126,7 +127,7 @@ class Api:
             user = Kubeconfig(files, chosen["name"], now)
             await user.cluster(configuration)
             who = user.who()
-        except config.ConfigException as error:
+        except (config.ConfigException, yaml.YAMLError) as error:
             raise PermanentError(
                 f"no cluster: {error}; set KUBECONFIG to a kubeconfig file, or see what kubectl says: "
                 "kubectl config get-contexts"

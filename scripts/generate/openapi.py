@@ -1,9 +1,8 @@
-"""Writes the API's OpenAPI document: `python -m coach.service.openapi [FILE]`."""
+"""The API's OpenAPI document."""
 
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -28,8 +27,3 @@ def document() -> str:
             service = Service(home, handler, journal=journal.path, past={}, nodes=(), policy=allocator, folders=())
             with closing(service):
                 return json.dumps(make_app(service, "").openapi(), indent=1, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    path.write_text(document(), encoding="utf-8")

@@ -1,12 +1,8 @@
-"""The reference of all fields in docs/reference/job-file.md, made from the types.
-
-python -m coach.jobfiles.reference [FILE]      writes it anew between its two marks
-"""
+"""The reference of all fields in docs/reference/job-file.md, from the types."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ from coach.jobfiles.hints import allowed
 from coach.jobfiles.schema import Schema, branches, tree
 
 PAGE = Path("docs/reference/job-file.md")
-BEGIN = "<!-- fields: written by python -m coach.jobfiles.reference -->"
+BEGIN = "<!-- fields: written by python -m scripts.generate -->"
 END = "<!-- end of fields -->"
 
 
@@ -66,13 +62,3 @@ def between(text: str, begin: str, end: str, content: str) -> str:
 def page(text: str) -> str:
     """`text` of the page with the table written anew. Raises ValueError without marks."""
     return between(text, BEGIN, END, table())
-
-
-def write(default: Path, page: Callable[[str], str]) -> None:
-    """Write the page of the command line, or the default one, anew."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else default
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(PAGE, page)

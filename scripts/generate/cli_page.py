@@ -1,4 +1,4 @@
-"""Writes the commands' help into docs/reference/cli.md: `python -m coach.cli.reference [PAGE]`."""
+"""The commands' help in docs/reference/cli.md."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import typer
 
 from coach.cli.main import app
-from coach.jobfiles.reference import between, write
+from scripts.generate.job_file_page import between
 
 PAGE = Path("docs/reference/cli.md")
-BEGIN = "<!-- written by: python -m coach.cli.reference -->"
+BEGIN = "<!-- written by: python -m scripts.generate -->"
 END = "<!-- end of what is written -->"
 WIDTH = 80
 
@@ -52,7 +52,3 @@ def _trimmed(text: str) -> str:
 def page(text: str) -> str:
     """`text` of the page with the commands' help written anew. Raises ValueError without marks."""
     return between(text, BEGIN, END, section())
-
-
-if __name__ == "__main__":
-    write(PAGE, page)

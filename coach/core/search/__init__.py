@@ -1,0 +1,1 @@
+"""Which trial of a search gets the next epoch."""

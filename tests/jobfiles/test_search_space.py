@@ -1,0 +1,102 @@
+"""What a search tries: the texts of `--set`, and the jobs that follow from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coach.core.errors import UserError
+from coach.core.spec.job import TrainingJob
+from coach.jobfiles.search_space import SEARCH, TRIAL, Choices, Range, Space, trial_job
+from tests.core.lifecycle.faulty_cluster import spec, usd
+
+PROGRAM = {
+    "apiVersion": "coach.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "train"},
+    "spec": {
+        "program": {"command": ["python", "train.py", "--lr", "{lr}"], "env": {"SEED": "{seed}"}},
+        "target": {"loss": 0.3},
+        "budget": usd(1.0),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        ("lr=0.01,1e-1", Choices((0.01, 0.1))),
+        ("spec.optimizer.name = sgd, adam", Choices(("sgd", "adam"))),
+        ("n=1,2", Choices((1, 2))),
+        ("deterministic=true,false", Choices((True, False))),
+        ("lr=loguniform(1e-4, 1e-1)", Range(1e-4, 0.1, log=True)),
+        ("x=uniform(-1,1)", Range(-1.0, 1.0)),
+        ("n=randint(1,8)", Range(1.0, 8.0, whole=True)),
+        ("n=lograndint(16,512)", Range(16.0, 512.0, log=True, whole=True)),
+    ],
+)
+def test_values_and_ranges_are_read(text: str, domain: Choices | Range) -> None:
+    assert list(Space.read([text]).parameters.values()) == [domain]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([], "nothing to search"),
+        (["lr"], "KEY=VALUES"),
+        (["lr="], "values such as"),
+        (["lr=0.1,"], "values such as"),
+        (["lr=0.1,0.1"], "twice"),
+        (["lr=0.1", "lr=0.2"], "set twice"),
+        (["lr=loguniform(0,1)"], "both above 0"),
+        (["lr=uniform(1,0)"], "the smaller one first"),
+        (["n=randint(1,2.5)"], "two whole numbers"),
+        (["lr=normal(0,1)"], "values such as"),
+    ],
+)
+def test_what_is_wrong_is_said(texts: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Space.read(texts)
+
+
+def test_lists_make_a_grid_and_seeds_are_its_last_parameter() -> None:
+    grid = Space.read(["lr=0.1,0.2"], seeds=2).grid
+    assert grid == [{"lr": lr, "seed": seed} for lr in (0.1, 0.2) for seed in (1, 2)]
+    assert Space.read(["lr=uniform(0,1)"], seeds=2).grid is None
+
+
+@pytest.mark.parametrize(
+    ("document", "parameters"),
+    [
+        (spec("digits", optimizer={"name": "sgd", "learningRate": 0.5}), {"optimizer.lr": 0.25, "seed": 3}),
+        (PROGRAM, {"lr": 0.25, "seed": 3}),
+    ],
+)
+def test_a_trial_is_an_ordinary_job_that_the_searchs_account_pays(
+    document: dict[str, Any], parameters: dict[str, float | int]
+) -> None:
+    job = trial_job(TrainingJob.from_json(document), "tune", 7, parameters)
+    assert (job.name, job.metadata.labels) == ("tune-7", {SEARCH: "tune", TRIAL: "7"})
+    assert job.spec.budget.account == "tune" and not job.spec.stop_early
+    if job.spec.program is None:
+        assert job.spec.optimizer is not None
+        assert (job.spec.optimizer.learning_rate, job.spec.seed) == (0.25, 3)
+    else:
+        assert job.spec.program.command[-1] == "0.25" and job.spec.program.env == {"SEED": "3"}
+
+
+@pytest.mark.parametrize(
+    ("document", "parameters", "words"),
+    [
+        (spec("digits"), {"optimizer.learningRate": -1.0}, "learningRate"),
+        (spec("digits"), {"optimiser.lr": 0.1}, "optimiser"),
+        (spec("digits"), {"seed.x": 1}, "seed is"),
+        (PROGRAM, {"rate": 0.1}, "the command has no {rate}"),
+    ],
+)
+def test_a_parameter_that_a_job_cannot_have_is_refused(
+    document: dict[str, Any], parameters: dict[str, float | int], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        trial_job(TrainingJob.from_json(document), "tune", 1, parameters)

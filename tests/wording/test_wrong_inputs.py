@@ -1,0 +1,131 @@
+"""What every command says to what is wrong, with its exit code: pages in `__snapshots__/test_wrong_inputs`."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import io
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from syrupy.assertion import SnapshotAssertion
+
+import coach
+from coach.cli.main import COMMANDS, invoke
+from coach.core.errors import CoachError
+from coach.handler.state.state_directory import StateDirectory
+from tests.wording.commands import WRONG, prepared
+
+pytestmark = pytest.mark.standard
+
+PRODUCT = Path(coach.__file__).parent
+#: Rooms whose UserErrors no command line alone raises: they answer HTTP, or ask a cluster.
+ELSEWHERE = ("service", "platforms/kubernetes", "platforms/kubernetes_api", "platforms/nuclio", "controller")
+#: Lines with the same, by file and function, and what raises them.
+NEEDS = {
+    **dict.fromkeys(
+        ("cli/jobs/plan.py _probe", "cli/jobs/run.py _there", "handler/policies.py with_policy"), "a service"
+    ),
+    **dict.fromkeys(("cli/remote.py _handler", "cli/remote.py _ui", "cli/remote.py _change"), "a cluster"),
+    **dict.fromkeys(("cli/remote.py unpacked", "cli/remote_run.py _run"), "a cluster"),
+    **dict.fromkeys(("cli/results/model.py command", "cli/results/prune.py command"), "checkpoints"),
+    **dict.fromkeys(("plugins.py _from_package", "plugins.py extension"), "packages that are installed, or not"),
+    **dict.fromkeys(("handler/handler.py submit", "handler/handler.py refuse_unpayable"), "a handler that runs"),
+    **dict.fromkeys(("handler/session.py _common_journal", "handler/session.py _open"), "a handler that starts"),
+    "handler/state/journal.py read": "a script: commands look for a journal before they read it",
+    "handler/state/state_directory.py open_journal": "100 handlers",
+    "platforms/local/export_model.py export_mxnet": "a trained net",
+    "report/simulation_page.py write_page": "a simulation that has ended",
+}
+
+
+def kept() -> set[str]:
+    """The files that are there but for those of state folders, and the jobs with all that is known of them."""
+    files = {str(path) for path in Path().rglob("*") if path.parts[0] not in ("home", "busy")}
+    return files | {repr(stored.job) for stored in StateDirectory.default().past().values()}
+
+
+def answer(line: str, folder: Path) -> str:
+    """The line, its exit code, and what was said, as a page shows it."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        words = shlex.split(line)
+        while "=" in words[0]:
+            patch.setenv(*words.pop(0).split("=", 1))
+        out, err = (
+            stack.enter_context(to(io.StringIO())) for to in (contextlib.redirect_stdout, contextlib.redirect_stderr)
+        )
+        try:
+            code: Any = invoke(words[1:])
+        except SystemExit as end:  # argparse
+            code = end.code
+    said = "".join(f"  {text}".rstrip() + "\n" for text in err.getvalue().replace(str(folder), "~").splitlines())
+    printed = "".join(f"  | {text}".rstrip() + "\n" for text in out.getvalue().replace(str(folder), "~").splitlines())
+    return f"$ {line}\nexit {code}\n{printed}{said}"
+
+
+@pytest.fixture(scope="module")
+def found(surroundings: Path) -> Iterator[tuple[dict[str, str], set[tuple[str, int]]]]:
+    """All pages by their names; the lines of code that raised an error of Coach."""
+    raised = set[tuple[str, int]]()
+
+    def made(kind: type[CoachError], *words: Any, **more: Any) -> CoachError:
+        frame = sys._getframe(1)
+        raised.add((frame.f_code.co_filename, frame.f_lineno))
+        return Exception.__new__(kind, *words)
+
+    with pytest.MonkeyPatch.context() as patch, prepared():
+        before = kept()
+        patch.setattr(CoachError, "__new__", made, raising=False)
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))  # most of the time
+        pages = {
+            name: "\n".join(answer(line.strip(), surroundings) for line in lines.strip().splitlines())
+            for name, lines in WRONG.items()
+        }
+        assert kept() ^ before == set(), "a command line that is wrong leaves everything as it was"
+    yield pages, raised
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_wrong(command: str, found: tuple[dict[str, str], Any], page: SnapshotAssertion) -> None:
+    assert found[0][command] == page
+
+
+def test_every_command_has_a_page() -> None:
+    modules = {module.__name__.removeprefix("coach.cli.") for module in COMMANDS}
+    assert modules | {"jobs.budget", "main", "remote"} == set(WRONG)
+
+
+def errors() -> Iterator[tuple[str, str, range]]:
+    """File, function and lines of every UserError that a command line can raise."""
+    for file in sorted(PRODUCT.rglob("*.py")):
+        name = file.relative_to(PRODUCT).as_posix()
+        if name.startswith(ELSEWHERE):
+            continue
+        functions = [
+            one
+            for one in ast.walk(ast.parse(file.read_text()))
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        for function in functions:
+            for one in ast.walk(function):
+                if (
+                    isinstance(one, ast.Raise)
+                    and isinstance(one.exc, ast.Call)
+                    and ast.unparse(one.exc.func) == "UserError"
+                ):
+                    yield name, function.name, range(one.lineno, (one.end_lineno or one.lineno) + 1)
+
+
+def test_every_error_is_on_a_page(found: tuple[Any, set[tuple[str, int]]]) -> None:
+    missing = [
+        f"{name}:{lines[0]} {function}"
+        for name, function, lines in errors()
+        if not any((str(PRODUCT / name), line) in found[1] for line in lines) and f"{name} {function}" not in NEEDS
+    ]
+    assert not missing, "raised by no line of tests/wording/commands.py: " + "\n".join(missing)
