@@ -103,7 +103,7 @@ def parse(words: list[str]) -> None:
             command = GROUP.get_command(click.Context(GROUP), own[0])
             assert command is not None, f"no command {own[0]}"
             command.make_context(own[0], expanded(own[1:]), obj=program)
-        else:
+        elif words[1:] != ["--install-completion"]:  # parsing does it
             GROUP.make_context("coach", words[1:])
     elif words[0] == "make":
         folder, targets = (words[2], words[3:]) if words[1] == "-C" else ("", words[1:])

@@ -98,16 +98,14 @@ def test_a_program_that_asks_leaves_with_a_checkpoint(home: Path, tmp_path: Path
 @pytest.mark.full
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("script", [GROUP_OF, REGROUPS])
-def test_a_group_changes_by_a_restart_or_in_the_same_process(tmp_path: Path, script: Path) -> None:
+def test_a_group_of_two_trains_with_the_module_and_without(tmp_path: Path, script: Path) -> None:
+    """That such a group changes in the same process: tests/platforms/local/test_program_groups.py."""
     shutil.copy(script, tmp_path)
     (tmp_path / "coach_program.py").write_bytes(MODULE.read_bytes())
-    words = ["--target", "accuracy=0.9999", "--workers", "1-2", "--batch", "per-job", "--resumes", "--cpu", "1"]
-    done = run_in(tmp_path, *words, "--", str(pytorch_runtime.torch().python), script.name, EPOCHS="25")
-    job = script.stem.replace("_", "-")
-    events = coach("events", job).stdout
-    assert "epoch 25" in done.stdout and "with 2 workers" in events, done.stdout + events
-    assert ("changed workers in the same process" in events) == (script == REGROUPS), events
-    assert ("from SIGTERM to the first report" in events) == (script == GROUP_OF), events
+    words = ["--target", "accuracy=0.85", "--workers", "2", "--batch", "per-job", "--resumes", "--cpu", "1"]
+    done = run_in(tmp_path, *words, "--", str(pytorch_runtime.torch().python), script.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Succeeded: accuracy" in done.stdout
 
 
 @pytest.mark.pytorch
