@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
+from coach.core.jobs.epoch import measuring
 from coach.core.jobs.job import Job
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
@@ -38,6 +39,7 @@ from tests.chaos.processes import children, command, descendants
 
 RESULT = RESULTS / "programs"
 SCRIPT = Path(__file__).with_name("script.py")
+MODULE = ROOT / "coach/platforms/program_metrics/coach_program.py"
 COMMAND = "python -m benchmarks.programs.overhead"
 #: Epochs of a run that is timed, and of one that is interrupted.
 TIMED, INTERRUPTED = 8, 8
@@ -174,7 +176,9 @@ def _write_overhead(rows: Sequence[dict[str, Any]]) -> None:
 
 
 #: What interrupts a run.
-CAUSES = ("a change from 1 to 2 workers", "a rank is killed", "all ranks are killed", "the handler is killed")
+CHANGE, REGROUPED = "a change from 1 to 2 workers", "the same in the same process"
+RANK, RANKS, HANDLER = "a rank is killed", "all ranks are killed", "the handler is killed"
+CAUSES = (CHANGE, REGROUPED, RANK, RANKS, HANDLER)
 
 
 def _lost(python: str, cause: str, times: int) -> Iterator[dict[str, Any]]:
@@ -188,7 +192,10 @@ def _lost(python: str, cause: str, times: int) -> Iterator[dict[str, Any]]:
 def _interrupted(python: str, cause: str, folder: Path) -> dict[str, float]:
     home = StateDirectory(folder / "home")
     env = {**os.environ, "COACH_HOME": str(home.path), "EPOCHS": str(INTERRUPTED)}
-    change = cause == CAUSES[0]
+    change = cause in (CHANGE, REGROUPED)
+    if cause == REGROUPED:  # the second worker starts meanwhile
+        env |= {"EPOCHS": str(3 * INTERRUPTED), "REGROUPS": "1", "PYTHONPATH": str(folder)}
+        (folder / "coach_program.py").write_bytes(MODULE.read_bytes())
     words = [
         "--workers",
         "1-2" if change else "2",
@@ -208,24 +215,25 @@ def _interrupted(python: str, cause: str, folder: Path) -> dict[str, float]:
     process, at = run(), 0.0
     if not change:
         _until(lambda: _reports(home) >= 3)
-        victims = [process.pid] if cause == CAUSES[3] else _ranks(process.pid)
+        victims = [process.pid] if cause == HANDLER else _ranks(process.pid)
         at = time.time()
-        for pid in victims[:1] if cause == CAUSES[1] else victims:
+        for pid in victims[:1] if cause == RANK else victims:
             os.kill(pid, signal.SIGKILL)
-        if cause == CAUSES[3]:
+        if cause == HANDLER:
             process.wait()
             process = run()
     assert process.wait(PATIENCE) == 0
     job = _job(home)
     assert job is not None
     if change:
-        changed = next(epoch for epoch in job.epochs if epoch.report.stop_seconds)
+        changed = next(epoch for epoch in job.epochs if epoch.allocation.workers == 2 and epoch.starts)
         whole = changed.report.stop_seconds + changed.report.train_seconds
         group = changed.group
     else:
         first = next(epoch for epoch in job.epochs if epoch.started_at > at and epoch.starts)
         whole, group = first.ended_at - at, first.group
-    interval = statistics.median(e.report.train_seconds for e in job.epochs if e.group == group and not e.starts)
+    measured = [e for e in measuring(job.epochs) if e.group == group and e.allocation.workers == 2]
+    interval = statistics.median(e.report.train_seconds for e in measured)
     return {"seconds": whole, "interval": interval, "lost": whole - interval}
 
 
@@ -274,7 +282,7 @@ def _write_losses(rows: Sequence[dict[str, Any]]) -> None:
     note = (
         "Of the program with DistributedDataParallel. Lost: from SIGTERM or SIGKILL to the next report, less an\n"
         "interval. Most of it is the import of PyTorch; after the handler's death, also the start of `coach run`,\n"
-        "which was typed again at once.\n"
+        "which was typed again at once. In the same process the new worker imports while the first trains on.\n"
         f"Load average at the end: {os.getloadavg()[1]:.1f}."
     )
     write_table(RESULT / "interruptions.md", "What an interruption costs a program", COMMAND, table, note)

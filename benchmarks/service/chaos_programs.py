@@ -67,6 +67,7 @@ def _row(seed: int, number: int, fault: Fault, outcome: Outcome) -> dict[str, An
         "seed": str(seed),
         "run": str(number),
         "victim": fault.victim.value,
+        "regroups": str(int(fault.regroups)),
         "reports": fault.reports,
         "struck": int(bool(outcome.struck)),
         "attempts": outcome.attempts,
@@ -80,15 +81,18 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+        return [{**row, "regroups": row.get("regroups", "0")} for row in csv.DictReader(file)]
 
 
 def write(rows: Sequence[dict[str, Any]], out: Path) -> None:
     """The table by victim; runs in which the job ended before the fault are not counted."""
     hit = [row for row in rows if int(row["struck"]) or row["lost"]]
     table = []
-    for name in [*(victim.value for victim in Victim), "all"]:
-        of = [row for row in hit if name in (row["victim"], "all")]
+    groups: dict[str, list[dict[str, Any]]] = {
+        victim.value: [row for row in hit if row["victim"] == victim.value] for victim in Victim
+    }
+    groups["any, of programs that change workers in the same process"] = [r for r in hit if r["regroups"] == "1"]
+    for name, of in {**groups, "all": hit}.items():
         if of:
             repeated = sum(int(row["attempts"]) - int(row["epochs"]) for row in of)
             seconds = sorted(float(row["seconds"]) for row in of)[len(of) // 2]

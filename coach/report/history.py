@@ -143,6 +143,10 @@ class EventFormatter:
             parts = f"{formatting.duration(stopped)} of it before the new ones ran"
             return f"changed workers: {formatting.duration(whole)} from SIGTERM to the first report, {parts}"
         names = Counter(record.report.processes)
+        before, last = [None, None, *job.epochs][-2:]
+        if last is not None and last.token == record.token and last.regrouped_after(before):
+            time = formatting.duration(record.report.train_seconds)
+            return f"changed workers in the same process: {time} from the last report before it to the first after it"
         if not names:
             return None
         epoch = next((e.number for e in reversed(job.epochs) if e.token == record.token), None)

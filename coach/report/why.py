@@ -162,9 +162,12 @@ def _changes(job: Job) -> Iterator[str]:
     if job.spec.program is None or job.minimum == job.maximum or not job.epochs:
         return
     if job.times.fresh is not None:
+        takes = formatting.duration(job.times.restart)
         yield (
-            f"A change of its workers starts it again, and takes {formatting.duration(job.times.restart)} "
-            "from SIGTERM to the first report, as measured"
+            f"A change of its workers forms its group anew in the same process, and takes {takes}, as measured"
+            if job.elastic
+            else f"A change of its workers starts it again, and takes {takes} from SIGTERM to the first report, "
+            "as measured"
         )
     first, now = job.epochs[0].allocation, job.epochs[-1].allocation
     if first != now:

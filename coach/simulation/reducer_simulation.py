@@ -438,7 +438,9 @@ class Driver:
 
     def _report_of_program(self, epoch: Running, job: Job, slower: float) -> EpochReport:
         last, seconds = job.epochs[-1] if job.epochs else None, epoch.train * slower
-        first = last is None or last.group != epoch.order.group
+        again = last is None or last.group != epoch.order.group
+        first = last is None or again or last.allocation != epoch.order.allocation
+        stopped = self._stopped.pop(job.name, 0.0)
         values = {job.metric: epoch.loss if epoch.accuracy is None else epoch.accuracy}
         self._reported[job.name] = self.now
         return EpochReport(
@@ -452,7 +454,8 @@ class Driver:
             metrics=values,
             warm_up_samples=epoch.samples if first else 0,
             warm_up_seconds=seconds if first else 0.0,
-            stop_seconds=self._stopped.pop(job.name, 0.0) if first else 0.0,
+            stop_seconds=stopped if again else 0.0,
+            regroups=self.dynamics[job.name].regroups,
         )
 
     def _stop(self, action: act.StopEpoch) -> None:

@@ -26,6 +26,7 @@ from tests.chaos.runs import ROOT, _job, _records
 from tests.chaos.stage import PATIENCE, Outcome
 
 SCRIPT = ROOT / "tests/chaos/program.py"
+MODULE = ROOT / "coach/platforms/program_metrics/coach_program.py"
 #: `coach run` is started again at most so often.
 RUNS = 3
 
@@ -41,23 +42,31 @@ class Victim(StrEnum):
 
 @dataclass(frozen=True)
 class Fault:
-    """SIGKILL to `victim`, `seconds` after the program has reported `reports` times."""
+    """SIGKILL to `victim`, `seconds` after the program has reported `reports` times.
+
+    `regroups`: its workers change in the same process.
+    """
 
     victim: Victim
     reports: int
     seconds: float
+    regroups: bool = False
 
 
 def draw(seed: int, number: int) -> Fault:
-    """The fault of run `number` of `seed`; one in four comes while the workers change, or soon after."""
+    """The fault of run `number` of `seed`; one in four comes while the workers change, or soon after.
+
+    Of all seeds but the first, half of the programs form their group anew in the same process.
+    """
     dice = random.Random(f"program {seed} {number}")
     victim = dice.choice(list(Victim))
     reports = dice.choice([2, 3, dice.randint(0, EPOCHS - 2), dice.randint(0, EPOCHS - 2)])
-    return Fault(victim, reports, dice.random() * SECONDS)
+    return Fault(victim, reports, dice.random() * SECONDS, seed != 1 and dice.random() < 0.5)
 
 
-def job_file() -> dict[str, object]:
-    """Its job: one or two workers."""
+def job_file(folder: Path, *, regroups: bool) -> dict[str, object]:
+    """Its job: one or two workers. `folder` gets what the program imports."""
+    (folder / "coach_program.py").write_bytes(MODULE.read_bytes())
     return {
         "apiVersion": "coach.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -66,6 +75,7 @@ def job_file() -> dict[str, object]:
             "program": {
                 "command": [sys.executable, str(SCRIPT)],
                 "resumes": True,
+                "env": {"REGROUPS": str(int(regroups)), "PYTHONPATH": str(folder)},
                 "metrics": {"val_loss": "val loss: (\\S+)"},
             },
             "workers": {"min": 1, "max": 2},
@@ -81,7 +91,7 @@ async def run_with(fault: Fault) -> Outcome:
     """One run of the job under `coach run`."""
     with tempfile.TemporaryDirectory(prefix="chaos-program-") as name:
         home, file, out = StateDirectory(Path(name) / "home"), Path(name) / "job.yaml", Path(name) / "out"
-        file.write_text(json.dumps(job_file()))
+        file.write_text(json.dumps(job_file(Path(name), regroups=fault.regroups)))
         environment = {**os.environ, "COACH_HOME": str(home.path)}
         began, struck, lost = time.monotonic(), "", list[str]()
         with out.open("ab") as log:

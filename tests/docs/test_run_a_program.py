@@ -17,6 +17,7 @@ from tests.platforms.program_metrics.test_coach_program import MODULE
 PAGE = ROOT / "docs/how-to/run-a-program.md"
 BEFORE, AFTER = ROOT / "examples/pytorch/digits/before.py", ROOT / "examples/programs/digits.py"
 ASKS = ROOT / "examples/programs/digits_asks.py"
+GROUP_OF, REGROUPS = ROOT / "examples/programs/digits_group.py", ROOT / "examples/programs/digits_regroups.py"
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def difference(before: Path, after: Path) -> str:
     return "\n".join(re.sub(r"^@@.*", "@@", line) for line in lines) + "\n"
 
 
-@pytest.mark.parametrize(("before", "after"), [(BEFORE, AFTER), (AFTER, ASKS)])
+@pytest.mark.parametrize(("before", "after"), [(BEFORE, AFTER), (AFTER, ASKS), (GROUP_OF, REGROUPS)])
 def test_the_page_shows_what_changes_from_depth_to_depth(before: Path, after: Path) -> None:
     (shown,) = (each for each in blocks(PAGE) if each.words == f"file={after.relative_to(ROOT)}")
     assert shown.text == difference(before, after), difference(before, after)
@@ -91,6 +92,22 @@ def test_a_program_that_asks_leaves_with_a_checkpoint(home: Path, tmp_path: Path
     done = run_in(tmp_path, "--target", "accuracy=0.9", "--resumes", "--", python, ASKS.name, EPOCHS="30")
     assert done.returncode == 0, done.stdout + done.stderr
     assert list((home / "jobs").glob("digits-asks/**/digits.pt")), "written when it was asked to end"
+
+
+@pytest.mark.pytorch
+@pytest.mark.full
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("script", [GROUP_OF, REGROUPS])
+def test_a_group_changes_by_a_restart_or_in_the_same_process(tmp_path: Path, script: Path) -> None:
+    shutil.copy(script, tmp_path)
+    (tmp_path / "coach_program.py").write_bytes(MODULE.read_bytes())
+    words = ["--target", "accuracy=0.9999", "--workers", "1-2", "--batch", "per-job", "--resumes", "--cpu", "1"]
+    done = run_in(tmp_path, *words, "--", str(pytorch_runtime.torch().python), script.name, EPOCHS="25")
+    job = script.stem.replace("_", "-")
+    events = coach("events", job).stdout
+    assert "epoch 25" in done.stdout and "with 2 workers" in events, done.stdout + events
+    assert ("changed workers in the same process" in events) == (script == REGROUPS), events
+    assert ("from SIGTERM to the first report" in events) == (script == GROUP_OF), events
 
 
 @pytest.mark.pytorch

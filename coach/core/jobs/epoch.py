@@ -48,7 +48,8 @@ class EpochReport:
     warm_up_seconds: float = 0.0
     #: CPU seconds of the first worker's busiest thread while training, without the warm-up.
     thread_seconds: float = 0.0
-    #: Workers of an elastic group that were lost on the way or came too late: the speed is not that of the allocation.
+    #: Workers of an elastic group that were lost on the way or came too late, or of a program that had yet to come
+    #: or to leave: the speed is not that of the allocation.
     workers_lost: int = 0
     #: Framework and Python with their versions, and the hash of the data set's files: of a process's first epoch alone.
     software: str = ""
@@ -59,6 +60,8 @@ class EpochReport:
     metrics: dict[str, float] = field(default_factory=dict)
     #: After how many epochs a program reported, as it counts them; None where it does not say it.
     at_epoch: float | None = None
+    #: Whether a program forms its group anew in the same process: it asks whether that has changed.
+    regroups: bool = False
     #: Where in its log a program's report is, as its platform counts: a handler that takes it over reads on from there.
     mark: int = 0
 
@@ -129,6 +132,10 @@ class Epoch:
         """Whether it is a program's first interval, so that its start is in its training time."""
         return self.report.warm_up_samples >= self.report.samples
 
+    def regrouped_after(self, before: Epoch | None) -> bool:
+        """Whether it is a program's first interval in a group that was formed anew in the same process."""
+        return self.starts and before is not None and before.group == self.group
+
     @property
     def epochs_per_second(self) -> float:
         """Speed while training, in data sets a second (thesis section 4.2: epochs/s), without the warm-up."""
@@ -158,6 +165,6 @@ class Epoch:
 
 def measuring(epochs: Iterable[Epoch]) -> list[Epoch]:
     """The epochs that measure speed: a first interval, with a program's start in it, only where there is no other."""
-    epochs = list(epochs)
+    epochs = [epoch for epoch in epochs if not epoch.report.workers_lost]
     measured = {epoch.allocation for epoch in epochs if not epoch.starts}
     return [epoch for epoch in epochs if not epoch.starts or epoch.allocation not in measured]

@@ -97,7 +97,7 @@ def _pod_lost(job: Job, event: ev.PodLost) -> None:
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
         del job.pods[event.pod]
-        _shrink_group(job)
+        _shrink_group(job, elastic=job.spec.elastic)
 
 
 def _pods_released(job: Job, event: ev.PodsReleased) -> None:
@@ -254,13 +254,13 @@ def _deploy_pods(job: Job, action: act.DeployPods) -> None:
 def _release_pods(job: Job, action: act.ReleasePods) -> None:
     for pod in action.pods:
         job.pods[pod].releasing = True
-    _shrink_group(job)
+    _shrink_group(job, elastic=job.elastic)
 
 
-def _shrink_group(job: Job) -> None:
-    """Members are gone. A parameter-server group ends with them, an elastic one with the last of a role."""
+def _shrink_group(job: Job, *, elastic: bool) -> None:
+    """Members are gone. A group ends with them, an elastic one with the last of a role."""
     roles = {pod.role for pod in job.members if pod in job.pods and not job.pods[pod].releasing}
-    if not job.spec.elastic or not {pod.role for pod in job.members} <= roles:
+    if not elastic or not {pod.role for pod in job.members} <= roles:
         job.group = ""
 
 

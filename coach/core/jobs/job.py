@@ -334,17 +334,25 @@ class Job:
         self._times = self._full_epoch_count = None
 
     @property
+    def elastic(self) -> bool:
+        """Whether its group goes on with other members: a program's where it forms it anew in the same process."""
+        last = self.epochs[-1] if self.epochs else None
+        return self.spec.elastic or (last is not None and last.report.regroups and last.group == self.group)
+
+    @property
     def stays(self) -> bool:
         """Whether its program goes on with the workers that it has, because to start it again has a price.
 
         One that cannot resume would begin from nothing. Any other reports twice with new workers before they change
-        again: its first interval has its start in it, so the second is the first that measures their speed.
+        again: its first interval has their start in it, so the second is the first that measures their speed.
         """
         program = self.spec.program
         if program is None or not self.group or any(held.releasing for held in self.pods.values()):
             return False
         last = self.epochs[-1] if self.epochs else None
-        return not program.resumes or last is None or last.group != self.group or last.starts
+        if not program.resumes or last is None or last.group != self.group:
+            return True
+        return last.starts or last.report.workers_lost > 0
 
     @property
     def consecutive_hits(self) -> int:
@@ -375,7 +383,6 @@ class Job:
                 mini=e.kind is EpochKind.PROBE,
             )
             for e in measuring(self.epochs)
-            if not e.report.workers_lost
         ]
         return known + own
 

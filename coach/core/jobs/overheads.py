@@ -65,23 +65,28 @@ class Times:
         """The times of a program: all is training but the starts, and the stops before them where its workers changed.
 
         What a start takes is the first interval less a later one with the same workers. `restart` is a change's whole
-        price: from SIGTERM to the first report, less such an interval. Until the first change it is a start alone.
+        price: from SIGTERM to the first report, less such an interval. Until the first change it is a start alone. A
+        program that forms its group anew in the same process, so that its name stays, goes on meanwhile: its price is
+        what the first interval of the new group took longer than a later one.
         """
         epochs = list(epochs)
         paces: dict[Allocation, list[float]] = {}
         for epoch in epochs:
-            if not epoch.starts:
+            if not (epoch.starts or epoch.report.workers_lost):
                 paces.setdefault(epoch.allocation, []).append(1.0 / epoch.epochs_per_second)
-        starts = [
-            (
-                max(0.0, epoch.seconds - epoch.fraction * statistics.median(paces[epoch.allocation])),
-                epoch.report,
-            )
-            for epoch in epochs
-            if epoch.starts and epoch.allocation in paces
-        ]
-        changes = [seconds + report.stop_seconds for seconds, report in starts if report.stop_seconds > 0.0]
+        starts, regrouped = list[tuple[float, float]](), list[float]()
+        for before, epoch in zip([None, *epochs], epochs, strict=False):
+            if not epoch.starts or epoch.allocation not in paces:
+                continue
+            expected = epoch.fraction * statistics.median(paces[epoch.allocation])
+            if epoch.regrouped_after(before):
+                regrouped.append(max(0.0, epoch.report.train_seconds - expected))
+            else:
+                starts.append((max(0.0, epoch.seconds - expected), epoch.report.stop_seconds))
+        changes = [seconds + stopped for seconds, stopped in starts if stopped > 0.0]
         fresh = [seconds for seconds, _ in starts]
+        if epochs and epochs[-1].report.regroups:
+            fresh = changes = regrouped
         return cls(
             kept=Interval(0.0, 0.0, 0.0) if paces else None,
             fresh=_recent(fresh) if fresh else None,

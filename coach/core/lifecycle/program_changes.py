@@ -1,8 +1,8 @@
 """When a program's number of workers changes: what is worth measuring, and what a change does to its batch.
 
-A change starts the program again, from its newest checkpoint: it costs the job's own measured seconds
-(`Times.restart`). A program has no mini-epochs. Its first intervals between two reports, with each number of workers,
-measure its speed, and they train as all others do.
+A change starts the program again, from its newest checkpoint, or it forms its group anew in the same process
+(`Job.elastic`). It costs the job's own measured seconds (`Times.restart`). A program has no mini-epochs. Its first
+intervals between two reports, with each number of workers, measure its speed, and they train as all others do.
 """
 
 from __future__ import annotations

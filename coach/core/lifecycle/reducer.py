@@ -531,7 +531,7 @@ class Reducer:
         assert job.desired is not None
         places = self._places(job)
         kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
-        again = job.spec.program is not None and kept != set(job.pods)
+        again = job.spec.program is not None and kept != set(job.pods) and not (job.elastic and job.members[0] in kept)
         if again or (self.policy.remakes_pods and job.spec.program is None):
             kept = set()
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in kept)
@@ -657,7 +657,7 @@ class Reducer:
         pods = tuple(sorted(job.pods))
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"
-        same = job.group != "" and (job.spec.elastic or job.members == pods)
+        same = job.group != "" and (job.elastic or job.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
         if job.spec.program is not None and not job.spec.program.resumes and not same and job.epochs:
             self._emit(act.RollBack(at, job.name, 0, "the program starts from its beginning"))

@@ -174,7 +174,7 @@ class WorkerPod:
     """One worker's pod. `identity` is its object's; `memory` its limit, GiB; `log` the file for what it prints."""
 
     def __init__(self, cluster: Cluster, pod: PodId, identity: str, memory: float, log: Path) -> None:
-        self.pod = pod
+        self.pod, self.name = pod, pod.name
         #: Whether the cluster took a sound pod away.
         self.disrupted = False
         self.identity = identity

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import JobSpec
 from coach.platforms import torchrun
 from coach.platforms.base import EpochError, EpochOrder
+from coach.platforms.local.program_group import Group, Variables
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.process_table import end_marked
 from coach.platforms.program_checkpoints import Checkpoints
@@ -44,6 +45,8 @@ PEERS_GRACE = 3.0
 LOOK_AGAIN_SECONDS = 2.0
 #: The variable by which the processes of a worker are found where its supervisor was killed.
 MARK = "COACH_WORKER"
+#: Part of the time between two reports in which the calls of `group_changed` wait for what the last one decides.
+DECIDE_PART = 0.01
 #: Parts of a pass over the data that are counted.
 PARTS = 1_000_000
 #: Bytes of one answer of a supervisor.
@@ -54,21 +57,27 @@ MARGIN = 0.05
 
 #: Called with a report, and the seconds since the program's start.
 Heard = Callable[[ProgramReport, float], None]
+#: Called with a worker's name when its program calls `group_changed`; `Worker.answer` answers.
+Called = Callable[[str], None]
 
 
 class Worker:
     """One worker's process, from `start` until `ended`."""
 
-    def __init__(self, supervisor: asyncio.subprocess.Process, mark: str, heard: Heard):
+    def __init__(
+        self, supervisor: asyncio.subprocess.Process, name: str, mark: str, heard: Heard, called: Called | None
+    ):
+        self.name = name
         self._supervisor = supervisor
         self._mark = mark
+        self._called = called
         #: When its processes last worked, on the event loop's clock.
         self.worked = asyncio.get_running_loop().time()
         self.ended = asyncio.create_task(self._follow(heard))
 
     @classmethod
-    async def start(cls, order: Order, heard: Heard) -> Worker:
-        """Start it. `heard` is called with each report, and the seconds since the start. Raises OSError."""
+    async def start(cls, order: Order, heard: Heard, called: Called | None = None) -> Worker:
+        """Start it. Without `called` its group never changes. Raises OSError."""
         supervisor = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "coach.platforms.local.supervisor"),
             stdin=asyncio.subprocess.PIPE,
@@ -78,13 +87,17 @@ class Worker:
             start_new_session=True,
         )
         mark = uuid.uuid4().hex
-        worker = cls(supervisor, f"{MARK}={mark}", heard)
+        worker = cls(supervisor, order.name, f"{MARK}={mark}", heard, called)
         worker._send(asdict(replace(order, env={**order.env, MARK: mark})))
         return worker
 
     def extend(self, seconds: float) -> None:
         """Let it run until so many seconds from now."""
         self._send({"seconds": seconds})
+
+    def answer(self, what: Mapping[str, object]) -> None:
+        """Answer its call of `group_changed`: `env` of another group, `leave`, or nothing new."""
+        self._send({"group": what})
 
     def end(self, grace: float) -> None:
         """SIGTERM now, SIGKILL after `grace` seconds or at its deadline."""
@@ -105,6 +118,12 @@ class Worker:
                 if "works" in said:
                     self.worked = asyncio.get_running_loop().time()
                     continue
+                if "call" in said:
+                    if self._called is None:
+                        self.answer({})
+                    else:
+                        self._called(self.name)
+                    continue
                 seconds = said.pop("seconds")
                 heard(ProgramReport(**said), seconds)
         finally:
@@ -121,6 +140,12 @@ class Run:
     def __init__(self, spec: JobSpec, action: RunEpoch, stopped: float) -> None:
         """`stopped`: seconds in which the processes before these ended for a change."""
         self.group = action.group
+        #: The names of the workers that it is to have.
+        self.names = [pod.name for pod in sorted(action.pods)]
+        self._members = Group(self.names, self._answer)
+        self._changes = spec.limits.smallest != spec.limits.largest
+        #: Of the last report: whether it is the first of a new group, and of how many workers its group was.
+        self._regrouped, self._size = False, 0
         self._checkpoints = Checkpoints(_folder(action))
         self._stop_seconds = stopped
         self.grace = spec.grace_period
@@ -143,14 +168,56 @@ class Run:
         """Start all workers; the first one's reports count. Raises OSError."""
         try:
             for order in orders:
-                heard = self._note if order is orders[0] else _nothing
-                self._workers.append(await self.start_worker(order, heard))
+                await self._add(order, self._note if order is orders[0] else _nothing)
         finally:  # those that have started can be ended
             self.over = asyncio.create_task(self._follow())
 
+    async def _add(self, order: Any, heard: Heard) -> None:
+        worker = await self.start_worker(order, heard)
+        self._workers.append(worker)
+        worker.ended.add_done_callback(lambda _: self._one_ended())
+
     async def start_worker(self, order: Any, heard: Heard) -> Any:
         """Start one worker. Raises OSError."""
-        return await Worker.start(order, heard)
+        return await Worker.start(order, heard, self._members.called)
+
+    def _answer(self, name: str, what: Mapping[str, object]) -> None:
+        for worker in self._workers:
+            if worker.name == name:
+                worker.answer(what)
+
+    @property
+    def regroups(self) -> bool:
+        """Whether its workers can change in the same process."""
+        return self._members.asked and not self.over.done()
+
+    async def change(self, variables: Variables, orders: Sequence[Order]) -> None:
+        """Go on with the workers of `variables`, when those of `orders`, which start now, have come. Raises OSError."""
+        self.names = list(variables)
+        for order in orders:
+            self._members.forget(order.name)
+            await self._add(order, _nothing)
+        self._members.decide(variables)
+
+    async def leave(self, variables: Variables) -> bool:
+        """Go on with the workers of `variables` alone; whether the others have left within the grace period."""
+        self.names = list(variables)
+        gone = [worker for worker in self._workers if worker.name not in variables]
+        self._members.decide(variables)
+        for worker in gone:
+            if worker.name not in self._members.members and worker.name not in self._members.left:
+                self._members.left.add(worker.name)  # it has not come yet
+                worker.end(0.0)
+        staying = {worker.ended for worker in gone}
+        if staying:
+            _, staying = await asyncio.wait(staying, timeout=self.grace)
+        if staying and {worker.name for worker in gone} <= self._members.left:
+            for worker in gone:  # it was to leave in time
+                worker.end(0.0)
+            _, staying = await asyncio.wait(staying)
+        if not staying:
+            self._workers = [worker for worker in self._workers if worker.name in variables]
+        return not staying
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`; both on the handler's clock."""
@@ -161,6 +228,7 @@ class Run:
         """End all workers; returns when nothing of them is left. `reason`: what `report` then raises."""
         if reason is not None:
             self._stopped = self._stopped or (reason, "stopped")
+        self._members.close()
         for worker in self._workers:
             worker.end(grace)
         await asyncio.wait({self.over})
@@ -178,6 +246,7 @@ class Run:
         It hangs when none of its processes works for as long as `stall` says; with `by_reports` when no report comes.
         """
         clock = asyncio.get_running_loop().time
+        self._members.decide()
         heard = asyncio.ensure_future(self._heard.wait())
         try:
             while not (self._heard.is_set() or self.over.done()):
@@ -222,30 +291,48 @@ class Run:
             if not self._axis.counts(report.epoch, value, reached):
                 return
             self._last, self._epoch = seconds, report.epoch
+            self._regrouped, self._members.changed = self._regrouped or self._members.changed, False
+            self._size = len(self._members.members)
+            if self._changes:
+                self._members.hold(DECIDE_PART * (seconds - self._counted))
             self._heard.set()
         self._values |= report.values
 
     def _taken(self) -> EpochReport:
         values, seconds = dict(self._values), max(self._last - self._counted, 1e-6)
-        first = self._counted == 0.0
+        first, regrouped = self._counted == 0.0, self._regrouped
         self._heard.clear()
+        self._regrouped = False
         self._counted = self._last
         finite = {name: value for name, value in values.items() if name == self._metric or math.isfinite(value)}
         loss, accuracy = finite.pop("loss", None), finite.pop("accuracy", None)
         parts = max(1, round(PARTS * self._axis.take(self._epoch, values[self._metric])))
-        report = EpochReport(parts, PARTS, loss, accuracy, "", seconds, 0.0, metrics=finite, at_epoch=self._epoch)
-        if not first:
+        report = EpochReport(
+            *(parts, PARTS, loss, accuracy, "", seconds, 0.0),
+            metrics=finite,
+            at_epoch=self._epoch,
+            regroups=self._members.asked,
+            workers_lost=abs(self._size - len(self.names)),
+        )
+        if not (first or regrouped):
             return report
-        return replace(report, warm_up_samples=parts, warm_up_seconds=seconds, stop_seconds=self._stop_seconds)
+        stopped = self._stop_seconds if first else 0.0
+        return replace(report, warm_up_samples=parts, warm_up_seconds=seconds, stop_seconds=stopped)
+
+    def _one_ended(self) -> None:
+        """Where one fails, or all of the group have ended, the others may wait for ever: they are ended."""
+        over = {worker.name: worker.ended for worker in self._workers if worker.ended.done()}
+        if any(task.cancelled() or task.exception() for task in over.values()):
+            return
+        failed = any(task.result().code != 0 for name, task in over.items() if name not in self._members.left)
+        if failed or over.keys() >= set(self._members.members):
+            for worker in self._workers:
+                worker.end(PEERS_GRACE)
 
     async def _follow(self) -> list[Ended]:
-        """Wait for all of them. Where one fails the others, which may wait for it for ever, are ended."""
-        pending: set[asyncio.Task[Ended]] = {worker.ended for worker in self._workers}
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            if any(task.result().code != 0 for task in done):
-                for worker in self._workers:
-                    worker.end(PEERS_GRACE)
+        """Wait for all of them."""
+        while pending := {worker.ended for worker in self._workers if not worker.ended.done()}:
+            await asyncio.wait(pending)
         return [worker.ended.result() for worker in self._workers]
 
     def _stopped_because(self, ends: Sequence[Ended]) -> tuple[Reason, str]:
@@ -313,8 +400,12 @@ class Programs:
             if run is not None:
                 await run.end(0.0)
             run = self._runs[action.job] = Run(order.spec.spec, action, self._ends.pop(action.job, 0.0))
-            port = _free_port()
-            await run.start([self._order(order, pod, port, cpus(pod)) for pod in sorted(action.pods)])
+            group = _variables(action.group, action.pods)
+            await run.start([self._order(order, pod, group, cpus(pod)) for pod in sorted(action.pods)])
+        elif set(run.names) != {pod.name for pod in action.pods}:
+            group = _variables(action.group, action.pods)
+            new = [pod for pod in sorted(action.pods) if pod.name not in run.names]
+            await run.change(group, [self._order(order, pod, group, cpus(pod)) for pod in new])
         run.extend(self._now(), order.due)
         self._epochs[action.token] = run
         try:
@@ -337,8 +428,14 @@ class Programs:
         if token in self._epochs:
             await self._epochs[token].end(self._epochs[token].grace, reason)
 
-    async def release(self, job: str, grace: float | None = None) -> None:
-        """End a job's program, in its own grace period or in `grace` seconds; returns when nothing of it is left."""
+    async def release(self, job: str, grace: float | None = None, *, kept: Collection[PodId] = ()) -> None:
+        """End a job's program, in its own grace period or in `grace` seconds; returns when nothing of it is left.
+
+        One that forms its group anew in the same process goes on with the workers in `kept`.
+        """
+        run = self._runs.get(job)
+        if run is not None and kept and run.regroups and await run.leave(_variables(run.group, kept)):
+            return
         if (run := self._runs.pop(job, None)) is not None:
             began = self._now()
             if grace is None:
@@ -350,17 +447,16 @@ class Programs:
         """End all programs at once."""
         await asyncio.gather(*(self.release(job, 0.0) for job in list(self._runs)))
 
-    def _order(self, order: EpochOrder, pod: PodId, port: int, cpus: Sequence[int] | None) -> Order:
+    def _order(self, order: EpochOrder, pod: PodId, groups: Variables, cpus: Sequence[int] | None) -> Order:
         spec, action = order.spec.spec, order.action
         program = spec.program
         assert program is not None
         logs = self._logs(action.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
-        rank, restarts = sorted(action.pods).index(pod), int(action.group.rpartition(".g")[2]) - 1
         group, threads = dict[str, str](), dict[str, str]()
         # A program that finds these variables takes part in a group, which costs time and may need a backend.
         if spec.limits.largest.workers > 1:
-            group = torchrun.variables(action.job, restarts, rank, len(action.pods), "127.0.0.1", port, one_node=True)
+            group = dict(groups[pod.name])
             threads = {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
         return Order(
             name=pod.name,
@@ -369,7 +465,9 @@ class Programs:
             env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             # Only the first worker's reports count.
-            wanted=Wanted(spec.metric, program.sources() if rank == 0 else (), program.samples_per_epoch),
+            wanted=Wanted(
+                spec.metric, program.sources() if pod.name == next(iter(groups)) else (), program.samples_per_epoch
+            ),
             seconds=max(0.0, order.due - self._now()),
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,
@@ -386,6 +484,16 @@ def _own(order: EpochOrder) -> dict[str, str]:
     folder = _folder(order.action)
     folder.mkdir(0o700, parents=True, exist_ok=True)
     return {"COACH_JOB": order.action.job, "COACH_CHECKPOINTS": str(folder)}
+
+
+def _variables(group: str, pods: Collection[PodId]) -> Variables:
+    """What torchrun says to the workers of a group; they meet at a port that is free."""
+    job, _, number = group.rpartition(".g")
+    port, names = _free_port(), [pod.name for pod in sorted(pods)]
+    return {
+        name: torchrun.variables(job, int(number) - 1, rank, len(names), "127.0.0.1", port, one_node=True)
+        for rank, name in enumerate(names)
+    }
 
 
 def _free_port() -> int:

@@ -5,10 +5,11 @@ it reports. Whatever the program has started ends with it, in whichever session 
 orphans to the supervisor (PR_SET_CHILD_SUBREAPER), which kills its descendants until none is left. It does so, too,
 when its standard input ends, that is when the handler has died, however it died.
 
-Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now, and
-`{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds. Answers are lines of JSON on standard
-output: a `ProgramReport` with `"seconds": s`, s seconds after the start, `{"works": true}` where its processes have
-computed, read or written since the last look, and at last an `Ended`.
+Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now,
+`{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds, and `{"group": ...}` answers its call of
+`group_changed`. Answers are lines of JSON on standard output: a `ProgramReport` with `"seconds": s`, s seconds after
+the start, `{"works": true}` where its processes have computed, read or written since the last look, `{"call": true}`
+for a call of `group_changed`, and at last an `Ended`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from coach.platforms.local.function_log import FunctionLog
 from coach.platforms.process_table import Work
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.collector import Collector, collect
-from coach.platforms.program_metrics.status import Flags, Offer
+from coach.platforms.program_metrics.status import Flags, GroupCalls, Offer, Sender
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 #: Seconds between two looks at the program's memory and at its work.
@@ -121,13 +122,15 @@ class _Supervisor:
         reader, writer = os.pipe()
         words, said = os.pipe()
         over, self._over = os.pipe()
+        answers, self._answers = os.pipe()
         self._collector = os.fork()
         if self._collector == 0:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.close(writer)
             os.close(self._over)
-            collect(collector, (reader, over, said), offer, self._flags)
-        for here in (reader, said, over):
+            calls = GroupCalls(answers, lambda: _say({"call": True}))
+            collect(collector, (reader, over, said), offer, Sender(self._flags, collector.take, calls))
+        for here in (reader, said, over, answers):
             os.close(here)
         offer.listening.close()
         try:
@@ -245,6 +248,8 @@ class _Supervisor:
                 if not self._cause:
                     self._cause = "asked"
                     self._ask_to_end(program)
+            elif "group" in line:
+                os.write(self._answers, json.dumps(line["group"]).encode() + b"\n")
             elif not self._cause:
                 self._due = time.monotonic() + line["seconds"]
 

@@ -49,6 +49,23 @@ def checkpoint_now() -> bool:
     return wanted
 
 
+def group_changed() -> bool:
+    """Whether the group of workers is to be formed anew, by the variables of torchrun as they are now.
+
+    True at the first call: make it before the group is formed. A worker that starts later waits there until the others
+    take it in, and one that is to leave ends in its call (SystemExit). All workers call it equally often, where they
+    have trained the same steps; each waits for the others. A call takes some milliseconds.
+    """
+    first, _coach.called = not _coach.called, True
+    _coach.send({"group": True})
+    while "wait" in _coach.group:
+        _coach.send({"group": True})
+    if "leave" in _coach.group:
+        raise SystemExit
+    os.environ.update(_coach.group.get("env", {}))
+    return first or "env" in _coach.group
+
+
 class _Coach:
     """The connection to Coach, where there is one, and what it has asked for."""
 
@@ -56,7 +73,8 @@ class _Coach:
     pause, pause_after_failure = 0.5, 5.0
 
     def __init__(self) -> None:
-        self.asks = self.stop = self.checkpoint = False
+        self.asks = self.stop = self.checkpoint = self.called = False
+        self.group: dict[str, dict[str, str]] = {}
         self._next = 0.0
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -66,6 +84,7 @@ class _Coach:
             self.send({})
 
     def send(self, what: dict[str, object]) -> None:
+        self.group = {}
         if "COACH_JOB" not in os.environ:
             return
         self._next = time.monotonic() + self.pause
@@ -84,6 +103,7 @@ class _Coach:
             return
         self.stop = self.stop or bool(answer.get("stop"))
         self.checkpoint = self.checkpoint or bool(answer.get("checkpoint"))
+        self.group = answer.get("group") or {}
 
 
 _coach = _Coach()

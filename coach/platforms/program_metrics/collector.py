@@ -21,7 +21,7 @@ from coach.core.spec.metric_source import MetricSource
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.files import USUAL_NAMES, Followed
 from coach.platforms.program_metrics.reader import LONGEST_LINE, Reader
-from coach.platforms.program_metrics.status import Flags, Offer, Sender, StatusServer, only
+from coach.platforms.program_metrics.status import Offer, Sender, StatusServer, only
 
 #: Seconds between two looks at files, at least; and so many times what a look takes.
 LOOK_SECONDS, LOOK_FACTOR = 0.25, 20.0
@@ -128,14 +128,14 @@ class Lines:
             self._rest, self._cut = b"", True
 
 
-def collect(collector: Collector, pipes: tuple[int, int, int], offer: Offer, flags: Flags) -> NoReturn:
+def collect(collector: Collector, pipes: tuple[int, int, int], offer: Offer, sender: Sender) -> NoReturn:
     """Run a collector in this process, and end it.
 
     `pipes`: what the program prints; the end of which says that the program has ended; for its last lines.
     """
     printed, over, said = pipes
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    server = StatusServer(offer.listening, only(offer.token, Sender(flags, collector.take)))
+    server = StatusServer(offer.listening, only(offer.token, sender))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     collector.run(printed, over)
     os.write(said, "\n".join(collector.last).encode()[: 1 << 15])

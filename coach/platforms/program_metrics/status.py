@@ -3,7 +3,7 @@
 Trainers with Kubeflow's protocol POST `{"trainerStatus": {"metrics": [{"name": ..., "value": ...}, ...]}}`, with the
 bearer token in the file that KUBEFLOW_TRAINER_SERVER_TOKEN names. transformers' Trainer does so by itself.
 `coach_program.py` sends `{"values": {...}}`, an epoch among them, and `{"asks": true}`, and gets
-`{"stop": ..., "checkpoint": ...}`.
+`{"stop": ..., "checkpoint": ...}`; to `{"group": true}`, its call of `group_changed`, it also gets `{"group": ...}`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import mmap
 import os
 import secrets
+import select
 import socket
 import threading
 import time
@@ -30,6 +31,8 @@ LONGEST_REQUEST = 64 << 10
 BURST, PER_SECOND = 20, 10.0
 #: Connections at once; seconds that one may last.
 MAX_CONNECTIONS, CONNECTION_SECONDS = 8, 5.0
+#: Seconds that a call of `group_changed` waits before it is made again.
+GROUP_SECONDS = 2.0
 #: Seconds between two checkpoints that a program is asked for.
 CHECKPOINT_SECONDS = 300.0
 #: Bytes of a token.
@@ -74,12 +77,41 @@ def metrics_of(request: Mapping[str, Any]) -> dict[str, object] | None:
     }
 
 
-class Sender:
-    """One program whose requests are taken. `take` is called with `status` or `report` and a record, by any thread."""
+class GroupCalls:
+    """Passes on a program's calls of `group_changed`, one at a time: `ask` does, and a line in `answers` answers."""
 
-    def __init__(self, flags: Flags, take: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def __init__(self, answers: int, ask: Callable[[], None]) -> None:
+        self._answers, self._ask = os.fdopen(answers), ask
+        self._lock, self._open = threading.Lock(), False
+
+    def __call__(self) -> dict[str, Any]:
+        """The answer; `wait` where there is none yet, and the same call is to be made again."""
+        with self._lock:
+            if not self._open:
+                self._open = True
+                self._ask()
+            if not select.select([self._answers], [], [], GROUP_SECONDS)[0]:
+                return {"wait": True}
+            self._open = False
+            found: dict[str, Any] = json.loads(self._answers.readline())
+            return found
+
+
+class Sender:
+    """One program whose requests are taken. `take` is called with `status` or `report` and a record, by any thread.
+
+    Without `calls` its group never changes.
+    """
+
+    def __init__(
+        self,
+        flags: Flags,
+        take: Callable[[str, Mapping[str, Any]], None],
+        calls: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
         self.flags = flags
         self.take = take
+        self.calls = calls
         self._lock = threading.Lock()
         self._tokens, self._at = float(BURST), time.monotonic()
         self._checkpoint = time.monotonic() + CHECKPOINT_SECONDS
@@ -164,13 +196,17 @@ class _Request(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or len(length) > 9 or int(length) > LONGEST_REQUEST:
             return self._answer(413, {"error": f"a request has at most {LONGEST_REQUEST} bytes"})
-        if not sender.in_time():
-            return self._answer(429, {"error": f"at most {PER_SECOND:g} requests a second"})
         try:
             request = json.loads(self.rfile.read(int(length)))
             if not isinstance(request, dict):
                 raise ValueError
         except (ValueError, RecursionError):
+            request = None
+        if request is not None and request.get("group"):  # its answer takes time: no more come than are taken
+            return self._answer(200, {**sender.asked(), "group": sender.calls()})
+        if not sender.in_time():
+            return self._answer(429, {"error": f"at most {PER_SECOND:g} requests a second"})
+        if request is None:
             return self._answer(400, {"error": "not a JSON object"})
         metrics = metrics_of(request)
         if metrics is not None:

@@ -194,6 +194,7 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
         batch_size=1 if own else spec.batch_size,
         new_group_seconds=_mean(new_group, _mean(same_group, 0.5)),
         same_group_seconds=_mean(same_group, 0.05),
+        regroups=any(run.job.epochs[-1].report.regroups for run in runs if run.job.epochs),
         evaluate_seconds=MeasuredEvaluation({workers: statistics.fmean(some) for workers, some in evaluations.items()}),
         pod_seconds=_mean([s for run in runs for s in run.pod_seconds], 0.3),
         release_seconds=_mean([s for run in runs for s in run.release_seconds], 0.02),

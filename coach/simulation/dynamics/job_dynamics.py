@@ -32,6 +32,8 @@ class JobDynamics:
     rescale_seconds: float | None = None
     #: Duration of an evaluation; by allocation if the workers share the test data.
     evaluate_seconds: float | SpeedTable = 0.1
+    #: Whether it is a program that forms its group anew in the same process.
+    regroups: bool = False
     #: From the creation of a pod to its readiness, and from the request to release pods to their release.
     pod_seconds: float = 0.3
     release_seconds: float = 0.02

@@ -59,8 +59,11 @@ class ElasticWorker(Worker):
                     return
                 self._liveness.tell({"done": self._request.epoch})
                 self._reporter.done(report)
-                if not self._request.keep or not self._next():
+                if not self._request.keep:
                     break
+                if not self._next():  # its function is released: the others go on
+                    self._liveness.leave(ends_the_group=False)
+                    return
         except Left:  # between two epochs; the others go on
             self._liveness.leave(ends_the_group=False)
             return

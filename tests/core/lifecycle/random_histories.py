@@ -123,6 +123,8 @@ def draw_programs(dice: Draws) -> Scenario:
         if "policy" in kept:
             kept["policy"] = {"name": "static", "workers": kept["workers"]["min"]}
         file["spec"] = kept
+        name = file["metadata"]["name"]
+        scenario.dynamics[name] = replace(scenario.dynamics[name], regroups=resumes and dice.pick(False, True))
         more = scenario.more[file["metadata"]["name"]]
         if points := more.get("known_points"):
             speeds = {point.workers: point.epochs_per_second for point in points}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functions.hosting import Elastic, Gang, eventually
+from tests.functions.hosting import Elastic, Gang, Template, eventually
 from tests.functions.messages import epoch, model_file
 
 pytestmark = pytest.mark.mxnet
@@ -143,6 +143,21 @@ def test_with_a_server_that_dies_the_epoch_begins_anew_in_the_same_processes(
     for report in reports:
         assert report["samples"] == SAMPLES
         assert report["loss"] == pytest.approx(undisturbed["loss"], **CLOSE)
+
+
+def test_a_worker_that_is_released_between_epochs_is_done_without(
+    template: Template, mark: str, tmp_path: Path
+) -> None:
+    gang = Gang(2, 2, network=33, COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark)
+    (tmp_path / "go").touch()
+    try:
+        members = {"members": [0, 1], "server_members": [0, 1]}
+        first = gang.epoch(2, 2, scheduler=members, **message(tmp_path, samples=320))
+        gang.functions.pop(("worker", 1)).close()
+        second = gang.epoch(1, 2, scheduler=members | {"members": [0]}, **message(tmp_path, first, samples=320))
+        assert second["samples"] == 320 and second["workers"] == 1
+    finally:
+        gang.close()
 
 
 def test_the_next_epoch_has_other_servers(group: Elastic, tmp_path: Path) -> None:

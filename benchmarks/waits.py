@@ -1,6 +1,6 @@
 """How often a waiting job starts within the 80 % interval that it was shown, and what its time limit would have said.
 
-    python -m benchmarks.decisions.waits [JOBS]      # 500 in each row, ten minutes; results/waits/waits.md
+    python -m benchmarks.waits [JOBS]      # 500 in each row, ten minutes; results/waits/waits.md
 
 Jobs with the shipped speeds of seven networks, on hyperbolas to their targets in 5 to 40 epochs, arrive as a Poisson
 process at four nodes of eight cores. *New* jobs are known from their own epochs alone; of *known* ones the epochs that
@@ -135,7 +135,7 @@ def main() -> None:
     page = [
         "# When does a waiting job start?",
         "",
-        "Written by `python -m benchmarks.decisions.waits`; its docstring says what is asked.",
+        "Written by `python -m benchmarks.waits`; its docstring says what is asked.",
         "",
         "| jobs | waited | questions | not known | within the 80 % interval | seconds to the start, median "
         "| median error of the expected start, s | by time limits, s |",
