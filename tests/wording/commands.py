@@ -244,6 +244,34 @@ WRONG = {
         coach init none.py --file new.yaml
         coach init --wrong
     """,
+    "jobs.search": """
+        coach search
+        coach search none.yaml --set seed=1,2 --budget 1USD
+        coach search job.yaml --set seed=1,2
+        coach search two.yaml --set seed=1,2 --budget 1USD
+        coach search job.yaml --set seed --budget 1USD
+        coach search job.yaml --set seeed=1,2 --budget 1USD
+        coach search job.yaml --budget 1USD
+        coach search job.yaml --set seed=1,2 --set seed=3,4 --budget 1USD
+        coach search job.yaml --set seed=1,1 --budget 1USD
+        coach search job.yaml --set seed=1,,2 --budget 1USD
+        coach search job.yaml --set seed=randint(8,1) --budget 1USD
+        coach search job.yaml --set prices.name=1,2 --budget 1USD
+        coach search --set lr=1,2 --budget 1USD --target loss=0.3 -- python train.py
+        coach search job.yaml --set seed=1,2 --budget 1USD --objective loss
+        coach search job.yaml --set seed=1,2 --budget 1USD --pruner best
+        coach search job.yaml --set seed=1,2 --budget 1USD --pruner hyperband
+        coach search job.yaml --set seed=1,2 --budget 1USD --sampler best
+        coach search job.yaml --set optimizer.learningRate=uniform(0.1,1) --budget 1USD --sampler grid
+        coach search --set lr=1,2 --budget 1USD -- python train.py {lr}
+        coach search --set lr=1,2 --budget 1USD --objective xyz -- python train.py {lr}
+        coach search --show nobody
+        coach search --resume nobody
+        coach search --again steady
+        coach search --again nobody --budget 1USD
+        coach search --show a --resume b
+        coach search job.yaml --plot figures
+    """,
     "jobs.submit": """
         coach submit
         coach submit none.yaml

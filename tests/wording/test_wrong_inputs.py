@@ -37,7 +37,13 @@ NEEDS = {
     **dict.fromkeys(("cli/results/model.py command", "cli/results/prune.py command"), "checkpoints"),
     **dict.fromkeys(("plugins.py _from_package", "plugins.py extension"), "packages that are installed, or not"),
     **dict.fromkeys(("handler/handler.py submit", "handler/handler.py refuse_unpayable"), "a handler that runs"),
-    **dict.fromkeys(("handler/session.py _common_journal", "handler/session.py _open"), "a handler that starts"),
+    **dict.fromkeys(
+        ("handler/session.py _common_journal", "handler/session.py _open_accounts"), "a handler that starts"
+    ),
+    "cli/jobs/search.py _run": "a service, or a search that has begun",
+    "handler/samplers.py _optuna": "an installation without Optuna",
+    "report/figures/search.py plot": "a search that has begun",
+    "handler/search.py named": "1,000 searches",
     "handler/state/journal.py read": "a script: commands look for a journal before they read it",
     "handler/state/state_directory.py open_journal": "100 handlers",
     "platforms/local/export_model.py export_mxnet": "a trained net",
