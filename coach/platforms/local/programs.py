@@ -197,6 +197,9 @@ class Run:
         for order in orders:
             self._members.forget(order.name)
             await self._add(order, _nothing)
+            self._one_ended()  # perhaps before this one was known
+            if self.over.done():
+                await asyncio.wait({self._workers[-1].ended})
         self._members.decide(variables)
 
     async def leave(self, variables: Variables) -> bool:
