@@ -98,8 +98,8 @@ def command(  # noqa: PLR0917 - they are options
     \b
     Examples:
       coach search job.yaml --set optimizer.learningRate=0.01,0.1 --budget 0.02USD
-      coach search --set 'lr=loguniform(1e-4,0.1)' --budget 1USD --objective val_loss \\
-          --resumes -- python train.py --lr {lr}
+      coach search --set 'lr=loguniform(1e-4,0.1)' --budget 1USD \\
+          --objective val_loss --resumes -- python train.py --lr {lr}
       coach search --resume train --budget 2USD
       coach search --show train -o json
     """
