@@ -44,6 +44,7 @@ def main() -> None:
         clip=None,
         micro_batch=None,
         elastic=False,
+        servers=(),
     )
     learner = make_learner(request, model, dataset)
     stream = Stream(len(dataset.train), SEED)
