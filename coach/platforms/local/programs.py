@@ -218,9 +218,10 @@ class Run:
             for worker in gone:  # it was to leave in time
                 worker.end(0.0)
             _, staying = await asyncio.wait(staying)
-        if not staying:
-            self._workers = [worker for worker in self._workers if worker.name in variables]
-        return not staying
+        if staying or {worker.name for worker in gone} - self._members.left:
+            return False  # one stays, or it died before it was to leave: the others have been ended for that
+        self._workers = [worker for worker in self._workers if worker.name in variables]
+        return True
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`; both on the handler's clock."""

@@ -141,6 +141,22 @@ def test_a_death_in_the_middle_of_a_change_starts_the_group_from_its_checkpoint(
     paid(trained, records)
 
 
+def test_a_death_after_the_decision_to_leave_and_before_the_call_is_no_end_of_the_program(tmp_path: Path) -> None:
+    """The others were ended for it: that they have ended is not the program's end."""
+    loop = """if rank == 1:
+        turn = globals().get("turn", 0) + 1
+        if turn == 2 and not os.path.exists("struck"):
+            time.sleep(2.5)  # the first worker's report, and what follows from it, come meanwhile
+            open("struck", "w").close()
+            os.kill(os.getpid(), 9)
+"""
+    trained, records = train(tmp_path, regrouping(tmp_path, loop=loop))
+    assert (tmp_path / "struck").exists()
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    each_epoch_once(trained)
+    paid(trained, records)
+
+
 @pytest.mark.full
 def test_a_worker_that_does_not_call_in_its_grace_period_costs_a_restart(tmp_path: Path) -> None:
     """With two workers it reports long before its next call."""
