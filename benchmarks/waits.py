@@ -1,12 +1,12 @@
 """How often a waiting job starts within the 80 % interval that it was shown, and what its time limit would have said.
 
-    python -m benchmarks.waits [JOBS]      # 500 in each row, ten minutes; results/waits/waits.md
+    python -m benchmarks.waits [JOBS]      # 200 in each row, ten minutes; results/waits/waits.md
 
 Jobs with the shipped speeds of seven networks, on hyperbolas to their targets in 5 to 40 epochs, arrive as a Poisson
 process at four nodes of eight cores. *New* jobs are known from their own epochs alone; of *known* ones the epochs that
-earlier jobs took are given. A question is asked of each job that waits when it is submitted, and again when it has
-waited for as long as was expected for half of that; the answer is the instant of its first pods in the same run. By
-*time limits*: the same queue with each job's limit as its length, as Slurm plans; a limit is twice to six times what
+earlier jobs took are given. A question is asked of each job that waits: when it is submitted, and again whenever half
+of what was expected is over, a minute later at the least. The answer is the instant of its first pods in the same run.
+By *time limits*: the same queue with each job's limit as its length, as Slurm plans; a limit is twice to six times what
 the job takes alone.
 
 That running jobs keep their pods was chosen on 50 jobs of seed 1; these are of seed 2.
@@ -128,14 +128,14 @@ def row(cell: Cell, found: list[tuple[Asked, float]]) -> str:
 
 def main() -> None:
     """Run all cells and write the page."""
-    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     cells = [Cell(known, gap, jobs, seed) for known in (False, True) for gap in GAPS for seed in (2,)]
     with ProcessPoolExecutor(2) as pool:
         lines = [row(*one) for one in pool.map(run, cells)]
     page = [
         "# When does a waiting job start?",
         "",
-        "Written by `python -m benchmarks.waits`; its docstring says what is asked.",
+        f"Written by `python -m benchmarks.waits {jobs}`; its docstring says what is asked.",
         "",
         "| jobs | waited | questions | not known | within the 80 % interval | seconds to the start, median "
         "| median error of the expected start, s | by time limits, s |",

@@ -17,6 +17,9 @@ export function WhatIfPage({ names }: { names: string[] }) {
   const [error, setError] = useState("");
   const [asking, setAsking] = useState(false);
   const given = Object.values(nodes).some(Boolean);
+  // What is left empty is as the service's nodes have it.
+  const { cpu = 1, memory = 1, gpu = 0 } = cluster?.nodes[0] ?? {};
+  const own = { count: cluster?.nodes.length || 1, cpu, memory, gpu };
   const simulate = async () => {
     setAsking(true);
     setError("");
@@ -27,7 +30,12 @@ export function WhatIfPage({ names }: { names: string[] }) {
           jobs: names,
           policies: policies.split(/[\s,]+/).filter(Boolean),
           nodes: given
-            ? { count: Number(nodes.count || 1), cpu: Number(nodes.cpu || 1), memory: Number(nodes.memory || 4), gpu: Number(nodes.gpu || 0) }
+            ? {
+                count: Number(nodes.count || own.count),
+                cpu: Number(nodes.cpu || own.cpu),
+                memory: Number(nodes.memory || own.memory),
+                gpu: Number(nodes.gpu || own.gpu),
+              }
             : null,
           budget: budget ? Number(budget) : null,
         }),
@@ -38,7 +46,6 @@ export function WhatIfPage({ names }: { names: string[] }) {
     }
     setAsking(false);
   };
-  const own = cluster?.nodes.map((node) => `${node.cpu} cores, ${node.memory} GiB`) ?? [];
   const field = (name: keyof Nodes, label: string) => (
     <label>
       {label}{" "}
@@ -47,6 +54,7 @@ export function WhatIfPage({ names }: { names: string[] }) {
         min="0"
         step="any"
         size={6}
+        placeholder={String(own[name])}
         value={nodes[name]}
         onInput={(event) => setNodes({ ...nodes, [name]: event.currentTarget.value })}
       />
@@ -89,7 +97,7 @@ export function WhatIfPage({ names }: { names: string[] }) {
           </label>
         </div>
         <fieldset class="tools">
-          <legend>Nodes, all alike (empty: the service's {own.length}{own[0] && `, ${own[0]} each`})</legend>
+          <legend>Nodes, all alike; what is empty, as the service has it</legend>
           {field("count", "Number")}
           {field("cpu", "Cores")}
           {field("memory", "Memory, GiB")}

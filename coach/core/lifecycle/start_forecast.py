@@ -2,7 +2,7 @@
 
 The queue's own rule (`coach.core.gang.queue`, strict): in its order, each job starts as soon as its smallest gang fits,
 and none passes the one before it. A running job is taken to keep its pods until it ends. It may also shrink for those
-that wait, at the end of an epoch; to count on that predicts starts that are too early in six of ten cases.
+that wait, at the end of an epoch; to count on that predicts starts that are too early.
 
 How long each job takes is predicted as an 80 % interval (`coach.core.lifecycle.forecast`). Each of SCENARIOS futures
 takes one length for each job from it, so that each job has each quantile once, in an order of its own (a Latin
