@@ -89,6 +89,10 @@ class Group:
     sent: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
+#: What a process does in which it waits for others.
+WAITS = ("exchange", "enter", "transfer", "copy")
+
+
 class Process:
     """One worker's process."""
 
@@ -98,6 +102,8 @@ class Process:
         #: The exchanges applied, by (step, view): what the weights come from.
         self.chain: tuple[tuple[int, str], ...] = ()
         self.last: tuple[int, str] | None = None
+        #: What it would found the group from.
+        self.copy: tuple[tuple[int, str], ...] = ()
         self.loaded = False
         self.doing: str | None = None
         self.turn = 0
@@ -363,7 +369,7 @@ class World:
                     if view.prefix in self._groups:
                         self._closed(self._groups[view.prefix], process.name)
                 case Found():
-                    process.chain, process.last = (), None
+                    process.chain, process.last = process.copy, None
                     self.founded += 1
                 case End():
                     pass
@@ -405,7 +411,7 @@ class World:
             if not group.formed:
                 if process.name in group.started and process.name != name:
                     self.on(process, self.delay(0.02), self._formed, group, False)
-            elif process.doing in ("exchange", "enter", "transfer") and process.group is group:
+            elif process.doing in WAITS and process.group is group:
                 lacks = process.doing == "transfer" or (
                     len(group.exchanges[group.done.get(process.name, 0)]) < len(group.view.members)
                 )
@@ -464,7 +470,7 @@ class World:
                 self.on(each, self.delay(0.01), self._exchanged, each.turn, group, number)
 
     def _waits(self, process: Process, turn: int) -> None:
-        if turn == process.turn and process.doing in ("exchange", "enter", "transfer"):
+        if turn == process.turn and process.doing in WAITS:
             self._do(process, process.member.waits())
             self.on(process, 1.0, self._waits, turn)
 
@@ -527,7 +533,7 @@ class World:
         self._do(process, process.member.settled(group.view.number, take))
 
     def _broke(self, process: Process, turn: int, group: Group) -> None:
-        if turn != process.turn or process.doing not in ("exchange", "enter", "transfer"):
+        if turn != process.turn or process.doing not in WAITS:
             return
         process.turn += 1
         process.transfer = None
