@@ -56,6 +56,8 @@ class Hub(lines.Listener):
         #: The last view in which all members trained.
         self._view: View | None = None
         self._copied = 0
+        #: The epoch that is to end after the step under way.
+        self._cut: str | None = None
         self._ending = False
         self._cpu_seconds = linux.cpu_seconds()
         self._timers: list[tuple[float, int, tuple]] = []
@@ -105,6 +107,9 @@ class Hub(lines.Listener):
     def _order(self, message: dict) -> None:
         if "resize" in message:
             self._resize(message["resize"], message.get("servers"))
+        elif "cut" in message:
+            self._cut = message["cut"]
+            self._broadcast({"cut": self._cut})
         elif "request" in message:
             self._reporter.epoch = message["request"]["epoch"]
             self._report()
@@ -134,6 +139,7 @@ class Hub(lines.Listener):
             lines.send(connection, {"put": key, "value": value})
         for epoch in self._done:
             lines.send(connection, {"done": epoch})
+        lines.send(connection, {"cut": self._cut})
 
     def _heard(self, connection: socket.socket, message: dict) -> None:
         name = self._members[connection]

@@ -305,7 +305,7 @@ class ElasticWorker(Worker):
             ) -> tuple[bool, list[float]]:
                 learner.measured = measured  # a step that is repeated measures once
                 mine = share(batch, rank, members)
-                late = deadline is not None and time.perf_counter() >= deadline
+                late = self.line.cut == request.epoch or (deadline is not None and time.perf_counter() >= deadline)
                 if mine.start == mine.stop:
                     return False, [0.0, float(late)]
                 learner.take_loss()

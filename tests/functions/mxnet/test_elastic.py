@@ -163,6 +163,21 @@ def test_workers_whose_server_has_died_found_the_group_anew_in_the_same_processe
         assert report["loss"] == pytest.approx(undisturbed["loss"], **CLOSE)
 
 
+def test_an_epoch_that_is_cut_counts_and_the_next_trains_the_rest(
+    group: Elastic, tmp_path: Path, undisturbed: dict
+) -> None:
+    group.start([0], message(tmp_path), 1)
+    group.until_trained(0)
+    cut = {"group": group.gang.group, "epoch": group.message["epoch"]}
+    assert group.scheduler.post(op="cut", **cut) == (200, cut)
+    first = group.worker(0).wait(group.message["epoch"])["report"]
+    assert 0 < first["samples"] < SAMPLES
+    group.start([0], message(tmp_path, first, samples=SAMPLES - first["samples"]), 1)
+    (second,) = group.done(0)
+    assert (second["position"], second["loss"]) == (SAMPLES, pytest.approx(undisturbed["loss"], **CLOSE))
+    assert 0 <= len((tmp_path / "steps").read_bytes()) - SAMPLES // 32 <= 2, "no step was trained twice"
+
+
 def test_a_worker_that_is_released_between_epochs_is_done_without(
     template: Template, mark: str, tmp_path: Path
 ) -> None:
