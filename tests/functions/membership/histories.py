@@ -10,8 +10,11 @@ import heapq
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +183,10 @@ class World:
             if self.now > LONGEST:
                 raise Violation("it does not end")
             call(*arguments)
+
+    def counts(self) -> dict[str, int]:
+        """What happened in it that is worth a sum over histories."""
+        return {}
 
     def _finished(self) -> bool:
         lengths = {len(self.processes[rank].chain) for rank in self.wanted if rank in self.processes}
@@ -574,21 +581,38 @@ def main(
     sources: Iterable[Path] = (),
 ) -> int:
     """Run histories 0 to count - 1, those that this code has not run yet. How many failed."""
-    record = {"code": _digest(sources), "histories": 0, "failed": []}
+    record: dict[str, Any] = {"code": _digest(sources), "histories": 0, "failed": []}
     if kept_in.exists() and (kept := json.loads(kept_in.read_text()))["code"] == record["code"]:
         record = kept
-    while record["histories"] < count:
-        for seed in range(record["histories"], min(record["histories"] + 1000, count)):
-            try:
-                world(seed).run()
-            except Exception as error:
-                record["failed"].append(seed)
-                print(f"history {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-        record["histories"] = min(record["histories"] + 1000, count)
-        kept_in.parent.mkdir(parents=True, exist_ok=True)
-        kept_in.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{record['histories']} histories, {len(record['failed'])} failed")
+    blocks = [(first, min(first + 1000, count)) for first in range(record["histories"], count, 1000)]
+    # A process that is forked has what cannot be pickled.
+    with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_WORLDS.append, initargs=(world,)) as pool:
+        for (_, stop), (failed, counts) in zip(blocks, pool.map(_run_block, blocks), strict=True):
+            for seed, why in failed.items():
+                print(f"history {seed}: {why}", flush=True)
+            record |= {"histories": stop, "failed": [*record["failed"], *failed]}
+            record |= {name: record.get(name, 0) + value for name, value in counts.items()}
+            kept_in.parent.mkdir(parents=True, exist_ok=True)
+            kept_in.write_text(json.dumps(record) + "\n")
+    print(json.dumps(record))
     return len(record["failed"])
+
+
+_WORLDS: list[Callable[[int], World]] = []
+
+
+def _run_block(block: tuple[int, int]) -> tuple[dict[int, str], Counter[str]]:
+    """Why which of these histories failed, and the sums of their counts."""
+    failed: dict[int, str] = {}
+    counts: Counter[str] = Counter()
+    for seed in range(*block):
+        world = _WORLDS[-1](seed)
+        try:
+            world.run()
+        except Exception as error:
+            failed[seed] = f"{type(error).__name__}: {str(error)[:300]}"
+        counts.update(world.counts())
+    return failed, counts
 
 
 if __name__ == "__main__":

@@ -133,6 +133,9 @@ class ServedWorld(World):
             self._spawn_server(rank)
         super().run()
 
+    def counts(self) -> dict[str, int]:
+        return {"slices moved": self.moved, "steps kept by copies": self.survived}
+
     # -- what the job's handler does --------------------------------------------------------------------------------
 
     def _start_coordinator(self) -> None:
