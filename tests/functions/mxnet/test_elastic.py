@@ -135,6 +135,7 @@ def test_a_server_that_dies_costs_the_steps_since_the_last_copy(
     group: Elastic, tmp_path: Path, undisturbed: dict
 ) -> None:
     group.start([0], message(tmp_path), 2)
+    group.until_trained(0, 32)
     before = group.pids(0)
     again = group.kill_server(1, left=0)
     (report,) = group.done(0)
