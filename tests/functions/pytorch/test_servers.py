@@ -73,7 +73,7 @@ def test_servers_that_come_and_go_inside_an_epoch_change_no_bit(gang: Gang, tmp_
 
 @pytest.mark.parametrize("role", ["worker", "server"])
 def test_a_member_that_dies_is_done_without(gang: Gang, tmp_path: Path, role: str) -> None:
-    samples = 32 * 250
+    samples = 32 * 150
     plain = gang.epoch(1, 0, **epoch(tmp_path, text=MLP, samples=samples, optimizer=OPTIMIZER))
     gang.fresh_group()
     group = Elastic(gang)
