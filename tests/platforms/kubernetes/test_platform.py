@@ -359,6 +359,46 @@ def test_no_epoch_begins_while_the_scheduler_drains_the_gang(run: Any, monkeypat
     run(body)
 
 
+@pytest.mark.parametrize("framework", ["mxnet", "pytorch"])
+def test_an_elastic_epoch_ends_early_where_the_scheduler_drains_the_gang(
+    run: Any, monkeypatch: pytest.MonkeyPatch, framework: str
+) -> None:
+    asked: list[str] = []
+    over = asyncio.Event()
+
+    class Client(module.GangClient):
+        async def _epoch(self, progress: Any) -> Any:
+            await over.wait()
+            return "report"
+
+        async def _call(self, member: Any, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+            asked.append(body["op"])
+            over.set()
+            return {}
+
+    monkeypatch.setattr(module, "GangClient", Client)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job(framework=framework, servers={"min": 0, "max": 0} if framework == "pytorch" else {"max": 1})
+        async with deployed(platform, cluster, job):
+            order = EpochOrder(
+                whole_epoch([WORKER], "file:///out"), job, {WORKER: "10.1.1.7:8080"}, platform._now() + 60
+            )
+            epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
+            await asyncio.sleep(0)
+            at = "2026-01-01T12:00:00Z"
+            draining = {"by": "default/trial", "since": at, "until": at}
+            await cluster._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
+            await heard.until(lambda: platform._draining("job"))
+            if framework == "mxnet":
+                assert not over.is_set()
+                over.set()
+            assert (await asyncio.wait_for(epoch, 10))[0] == "report"
+            assert asked == ["cut"] * (framework == "pytorch")
+
+    run(body)
+
+
 def test_nodes_that_are_cordoned_or_stop_reporting_reach_the_handler(run: Any) -> None:
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
         async with deployed(platform, cluster, training_job()):
