@@ -21,7 +21,7 @@ from tests.packaging.api_server import HELM, ApiServer, Client, until
 from tests.required import missing
 
 CHART = ROOT / "deploy/chart"
-KINDS = ("trainingjobs", "trainingbudgets", "gangs")
+KINDS = ("trainingjobs", "trainingbudgets", "trainingsearches", "gangs")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 Object = dict[str, Any]
@@ -328,8 +328,8 @@ def test_the_api_has_a_token_that_an_upgrade_keeps(release: Release) -> None:
 HANDLER_MAY = """
 train: create get list watch delete pods
 train: get pods/log
-train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev
-train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status
+train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev trainingsearches.coach.dev
+train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status trainingsearches.coach.dev/status
 train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
@@ -344,7 +344,7 @@ train: get list watch create secrets
 train: get secrets coach-token
 train: create pods/exec pods/attach pods/portforward pods/eviction
 train: patch update deletecollection pods
-train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev
+train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev trainingsearches.coach.dev
 train: update delete configmaps
 train: create update delete serviceaccounts persistentvolumeclaims
 train: get list update services
