@@ -116,7 +116,7 @@ def test_the_page_has_every_condition_status_field_and_variable() -> None:
     fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
     variables = re.findall(r"name: (COACH_\w+)|^  (COACH_\w+):", (CHART / "templates/handler.yaml").read_text(), re.M)
     variables = [one or other for one, other in variables]
-    assert len(variables) == 13
+    assert len(variables) == 15
     for name in [*fields, *ConditionType, *variables]:
         assert f"`{name}`" in PAGE
 
@@ -162,7 +162,8 @@ def test_values_reach_what_they_are_for() -> None:
         "imagePullPolicy": "Never", "imagePullSecrets[0].name": "one", "imagePullSecrets[1].name": "two",
         "handler.policy": "drf", "handler.nodeSelector.disk": "ssd", "handler.extraArgs[0]": "--allow=/data",
         "functions.image.repository": "registry.example.com/coach-functions", "functions.image.tag": "v7",
-        "functions.programUser": "1000", "functions.pytorchImage.repository": "torch", "functions.pytorchImage.tag": "v8",
+        "functions.programUser": "1000",
+        "functions.pytorchImage.repository": "torch", "functions.pytorchImage.tag": "v8",
         "scheduler.args.backfill": "easy", "scheduler.name": "coach-thesis", "persistence.existingClaim": "mine",
         "token.existingSecret": "ours", "crds.keep": "true",
     }  # fmt: skip
@@ -176,6 +177,8 @@ def test_values_reach_what_they_are_for() -> None:
         "HOME": "/tmp",
         "COACH_NAMESPACE": None,
         "COACH_HANDLER": "coach-handler",
+        "COACH_LEASE": "coach-handler",
+        "COACH_POD": None,
         "COACH_NETWORK_POLICY": "true",
         "COACH_PROGRAM_USER": "1000",
         "COACH_FUNCTIONS_IMAGE": "registry.example.com/coach-functions:v7",
@@ -378,7 +381,9 @@ def test_the_api_has_a_token_that_an_upgrade_keeps(release: Release) -> None:
 
 #: What a service account may do in a namespace (train, elsewhere) or, without one, in the cluster.
 HANDLER_MAY = """
-train: create get list watch delete pods
+train: create get list watch patch delete pods
+train: create leases.coordination.k8s.io
+train: get patch leases.coordination.k8s.io coach-handler
 train: get pods/log
 train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev
 train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status
@@ -396,7 +401,7 @@ HANDLER_MAY_NOT = """
 train: get list watch create secrets
 train: get secrets coach-token
 train: create pods/exec pods/attach pods/portforward pods/eviction
-train: patch update deletecollection pods
+train: update deletecollection pods
 train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev
 train: update delete configmaps
 train: create update delete serviceaccounts persistentvolumeclaims
@@ -407,7 +412,8 @@ train: create update patch deployments.apps
 train: create update patch roles.rbac.authorization.k8s.io rolebindings.rbac.authorization.k8s.io
 train: create serviceaccounts/token
 train: impersonate serviceaccounts
-train: create get update delete leases.coordination.k8s.io
+train: list get patch update delete leases.coordination.k8s.io
+train: get patch leases.coordination.k8s.io coach-scheduler
 train: update gangs.coach.dev/status
 train: get list update delete networkpolicies.networking.k8s.io
 elsewhere: get list watch create delete pods
