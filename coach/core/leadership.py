@@ -1,7 +1,7 @@
 """Which of several handlers leads, by a lease that all of them see: a rule over what a candidate has seen of it.
 
 No two clocks are compared. A leader counts from before it asked for its lease, a candidate from when it first saw the
-lease as it is. So a leader stops acting VALID_SECONDS after a renewal that was the last, and nobody takes the lease
+lease as it is. So a leader stops acting VALID_SECONDS after a renewal that was the last, and no other takes the lease
 before LEASE_SECONDS after it. The term rises with each leader, and fences what it writes.
 """
 
@@ -23,7 +23,7 @@ class LostError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as the API server has it. `holder` empty: nobody's. `renewed`: when its holder says it renewed it."""
+    """A lease as the API server has it. `holder` empty: it is free. `renewed`: when its holder says it renewed it."""
 
     holder: str
     term: int
@@ -50,14 +50,14 @@ class Candidate:
         """The holder with which it writes the lease now that it was found so; None: it waits. Raises LostError.
 
         `found` None: there is no lease. Where none has ever led (`written`, the highest term that has, is 0) it takes
-        it; else it was deleted while its holder may still act: it is made anew as UNKNOWN's, and taken when that is over.
+        it; else it was deleted while its holder may still act: it is made anew as UNKNOWN's, and taken as one of another.
         """
         if found != self._seen:
             self._seen, self._seen_at = found, now
         if self.term:
             if found is not None and (found.holder not in ("", self.me) or found.term != self.term):
                 raise LostError(
-                    f"{found.holder or 'somebody'} leads in term {found.term}, after {self.me} in {self.term}"
+                    f"{found.holder or 'another handler'} leads in term {found.term}, after {self.me} in {self.term}"
                 )
             if found is None and not self.leads(now):
                 raise LostError(f"the lease of {self.me} is gone, and may have been another's since")

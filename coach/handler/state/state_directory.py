@@ -220,7 +220,7 @@ class StateDirectory:
             return journal.term()
 
     def take_locks(self) -> None:
-        """Whoever has this folder leads no more, by a lease: what it has locked is replaced by files that are free."""
+        """The handler that has this folder leads no more: the files that it has locked are replaced by free ones."""
         for file in (self.journal(1).with_suffix(".lock"), self.path / "service.lock", self.path / "lock"):
             if file.exists():
                 new = file.with_suffix(".new")
