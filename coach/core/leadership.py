@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coach.core.errors import PermanentError
 
-#: Seconds without a renewal after which a lease is anybody's, and after which its leader does not act any more.
+#: Seconds without a renewal after which a lease is free, and after which its leader does not act any more.
 LEASE_SECONDS, VALID_SECONDS = 11.0, 9.0
 #: Holder of a lease that was deleted, and whose holder is not known.
 UNKNOWN = "unknown"
@@ -50,7 +50,7 @@ class Candidate:
         """The holder with which it writes the lease now that it was found so; None: it waits. Raises LostError.
 
         `found` None: there is no lease. Where none has ever led (`written`, the highest term that has, is 0) it takes
-        it; else it was deleted while its holder may still act: it is made anew as UNKNOWN's, and taken as one of another.
+        it; else it was deleted while its holder may still act, and is made anew as UNKNOWN's.
         """
         if found != self._seen:
             self._seen, self._seen_at = found, now

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +26,7 @@ from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
 from coach.core.policies.api.policy import Policy
 from coach.handler import endpoint
 from coach.handler.handler import Handler
@@ -175,7 +176,7 @@ class _Running:
             volumes=serving.volumes,
         )
         narrator = EventFormatter(lambda: handler.jobs)
-        handler.observers.append(lambda event, actions: _tell(narrator, event, actions))
+        handler.observers.append(lambda event, actions: _tell(narrator, handler.jobs, event, actions))
         with contextlib.closing(service):
             async with handler, sending(self._serving.webhook, service):
                 await self._begin(service)
@@ -289,6 +290,7 @@ class _Running:
         self._stop_asked.set()
 
 
-def _tell(narrator: EventFormatter, event: ev.Event, actions: Sequence[act.Action]) -> None:
+def _tell(narrator: EventFormatter, jobs: Mapping[str, Job], event: ev.Event, actions: Sequence[act.Action]) -> None:
     for line in narrator.happened(event, actions):
-        log.log(logging.INFO if line.important else logging.DEBUG, "%s", line.text, extra={"job": line.job})
+        about = {"job": line.job, "epoch": len(jobs[line.job].epochs)}
+        log.log(logging.INFO if line.important else logging.DEBUG, "%s", line.text, extra=about)

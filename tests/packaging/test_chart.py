@@ -328,7 +328,19 @@ def admitted(release: Release, spec: Object) -> httpx.Response:
     return release.cluster.admin.http.post("/api/v1/namespaces/train/pods", json=pod, params={"dryRun": "All"})
 
 
-PROGRAM = {"image": "me/train:1", "program": {"command": ["true"], "code": "files"}, "workers": {"min": 2, "max": 2}}
+PROGRAM = {
+    "apiVersion": "coach.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "job"},
+    "spec": {
+        "image": "me/train:1",
+        "program": {"command": ["true"], "code": "files"},
+        "workers": {"min": 2, "max": 2},
+        "resources": {"worker": {"cpu": "1", "memory": "1Gi"}},
+        "target": {"metric": "eval_loss", "value": 0.3},
+        "budget": {"unlimited": True},
+    },
+}
 
 
 @with_helm
@@ -336,7 +348,7 @@ PROGRAM = {"image": "me/train:1", "program": {"command": ["true"], "code": "file
 def test_pods_of_jobs_pass_it_too_unless_programs_are_their_images_user(release: Release, user: int) -> None:
     settings = Settings("image", service_account="coach-functions", volume_claim="claim", program_user=user)
     settings = replace(settings, status_url="http://handler:8422/status")
-    function, program = (TrainingJob.from_json(spec("job", **one)) for one in ({}, PROGRAM))
+    function, program = (TrainingJob.from_json(one) for one in (spec("job"), PROGRAM))
     worker = Pod(PodId("job", Role.WORKER, 0), "", function.spec.resources.worker.resources)
     made = {
         "function": manifests.pod(worker, function, settings, []),
