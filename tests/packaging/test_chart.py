@@ -360,7 +360,7 @@ def test_pods_of_jobs_pass_it_too_unless_programs_are_their_images_user(release:
         if user or name == "function":
             assert answer.status_code == 201, answer.text
         else:
-            assert answer.status_code == 403 and 'violates PodSecurity "restricted' in answer.text
+            assert answer.status_code == 403 and 'violates PodSecurity "restricted' in answer.json()["message"]
         mounted = [source for volume in one["spec"].get("volumes", ()) for source in _tokens(volume)]
         assert one["spec"].get("automountServiceAccountToken", False) is False
         assert {source["audience"] for source in mounted} <= {"coach.dev"}, "for reports alone"

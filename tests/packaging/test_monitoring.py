@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coach.core.jobs.reasons import Reason
 from coach.handler.state.state_directory import StateDirectory
+from coach.platforms.base import EpochError, EpochOrder
 from tests.docs.pages import ROOT
 from tests.handler.fake_platform import CLUSTER, FakePlatform
 from tests.packaging.test_chart import rendered, with_helm
@@ -29,9 +30,12 @@ ADDED = {"namespace", "le"}
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The series of a handler with jobs that train, wait and have failed, and an account; their labels."""
+    """The series of a handler with an account, and a job that has trained, failed and waits; their labels."""
     home = StateDirectory(tmp_path_factory.mktemp("metrics") / "home")
     (home.path.parent / "model.py").write_text("def net(): ...\n")
+
+    def fail(order: EpochOrder) -> None:
+        raise EpochError(Reason.FUNCTION_LOST, "lost", 1)
 
     async def main() -> str:
         async with running(home, FakePlatform(nodes=CLUSTER)) as api:
@@ -40,14 +44,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             await api.ended("a")
             await api.submit("b", **{**ENDLESS, "maxEpochs": 100_000, "budget": {"amount": 1, "currency": "USD"}})
             await api.until("b", lambda row: row["loss"] is not None)
-            api.platform.epoch_seconds = 600.0
-            api.platform.gate = asyncio.Event()
-            await api.submit("c", budget={"amount": 1, "currency": "USD"})
-            await api.until("c", lambda row: row["state"] == "Waiting")
-            await api.settled()  # b is in the middle of an epoch
-            for one in tuple(api.platform.pods):
-                api.platform.lose(one, Reason.FUNCTION_LOST)
-            await api.settled()
+            api.platform.on_epoch = fail
+            await api.until("b", lambda row: row["state"] == "Waiting")
             return (await api.http.get(f"{URL}/metrics")).text
 
     page = asyncio.run(main())

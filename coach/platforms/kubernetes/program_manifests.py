@@ -14,7 +14,7 @@ from coach.core.spec.program import Program
 from coach.platforms import torchrun
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.program_status import AUDIENCE
-from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.pods import requests
 from coach.platforms.program_metrics.files import USUAL_NAMES
@@ -94,7 +94,7 @@ def _security(settings: Settings) -> Object:
     """Of a program's pod: the restricted Pod Security Standard, or baseline where it runs as its image's user."""
     if settings.program_user:
         return manifests.user_security(settings.program_user)
-    return {"seccompProfile": {"type": "RuntimeDefault"}, "supplementalGroups": [manifests.USER]}
+    return {"seccompProfile": {"type": "RuntimeDefault"}, "supplementalGroups": [USER]}
 
 
 def _confined(settings: Settings) -> Object:

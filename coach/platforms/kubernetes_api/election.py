@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from coach.core.errors import CoachError, TemporaryError
 from coach.core.leadership import LEASE_SECONDS, Candidate, Lease
@@ -80,7 +81,7 @@ class Election:
         """Write the lease where it is one's own or free; a leader reads it only after a write that went wrong."""
         leads = self.candidate.term > 0
         found = self._found if leads and self._found else await self._read()
-        lease = found and _lease(found)
+        lease = None if found is None else _lease(found)
         written = 0 if leads else self._written()
         holder = self.candidate.writes_as(lease, self._now(), written)
         if holder is None:
@@ -124,7 +125,7 @@ class Election:
         others = {one["metadata"]["name"] for one in found["items"]} - {self.candidate.me}
         for pod in (self.candidate.me, *sorted(others)):
             mark = {"metadata": {"labels": {LEADER: None if pod in others else self._name}}}
-            await until_answered(lambda pod=pod, mark=mark: self._api.merge(f"{pods}/{pod}", mark))
+            await until_answered(partial(self._api.merge, f"{pods}/{pod}", mark))
 
 
 class Lead:
