@@ -108,7 +108,7 @@ class Space:
                 found += [float(one == value) for one in domain.values]
             else:
                 ranks = sorted(domain.values)
-                found.append(ranks.index(value) / max(1, len(ranks) - 1) if value in ranks else 0.0)  # type: ignore[arg-type]
+                found.append(ranks.index(value) / max(1, len(ranks) - 1) if value in ranks else 0.0)
         return tuple(found)
 
     @property
