@@ -280,6 +280,7 @@ class _Running:
             self._task.cancel()
             return
         self._service.stopping = True
+        self._service.searches.close()
         self._service.wake()
         handler = self._service.handler
         self._left = self._left or handler.leave_programs()

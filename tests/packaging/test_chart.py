@@ -27,7 +27,7 @@ from tests.packaging.api_server import HELM, ApiServer, Client, until
 from tests.required import missing
 
 CHART = ROOT / "deploy/chart"
-KINDS = ("trainingjobs", "trainingbudgets", "gangs")
+KINDS = ("trainingjobs", "trainingbudgets", "trainingsearches", "gangs")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 Object = dict[str, Any]
@@ -397,8 +397,8 @@ train: create get list watch patch delete pods
 train: create leases.coordination.k8s.io
 train: get patch leases.coordination.k8s.io coach-handler
 train: get pods/log
-train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev
-train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status
+train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev trainingsearches.coach.dev
+train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status trainingsearches.coach.dev/status
 train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
@@ -414,7 +414,7 @@ train: get list watch create secrets
 train: get secrets coach-token
 train: create pods/exec pods/attach pods/portforward pods/eviction
 train: update deletecollection pods
-train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev
+train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev trainingsearches.coach.dev
 train: update delete configmaps
 train: create update delete serviceaccounts persistentvolumeclaims
 train: get list update services

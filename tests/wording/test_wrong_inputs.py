@@ -41,9 +41,9 @@ NEEDS = {
         ("handler/session.py _common_journal", "handler/session.py _open_accounts"), "a handler that starts"
     ),
     "cli/jobs/search.py _run": "a service, or a search that has begun",
-    "handler/samplers.py _optuna": "an installation without Optuna",
+    "handler/search/samplers.py _optuna": "an installation without Optuna",
     "report/figures/search.py plot": "a search that has begun",
-    "handler/search.py named": "1,000 searches",
+    "handler/search/definition.py named": "1,000 searches",
     "handler/state/journal.py read": "a script: commands look for a journal before they read it",
     "handler/state/state_directory.py open_journal": "100 handlers",
     "platforms/local/export_model.py export_mxnet": "a trained net",

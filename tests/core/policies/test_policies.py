@@ -30,6 +30,7 @@ NAMES = [
     "dl2",
     "tetris",
     "optimus",
+    "elasticflow",
     "fitgpp",
     "lrtp",
     "rand",
