@@ -13,6 +13,7 @@ import http.server
 import logging
 import os
 import signal
+import socketserver
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -220,7 +221,10 @@ def _well(host: str, port: int) -> Iterator[None]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with http.server.ThreadingHTTPServer((host, port), Answer) as server:
+    class Server(socketserver.ThreadingTCPServer):  # HTTPServer would ask DNS for its own name
+        allow_reuse_address = daemon_threads = True
+
+    with Server((host, port), Answer) as server:
         answering = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         answering.start()
         try:
