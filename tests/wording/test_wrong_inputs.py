@@ -21,6 +21,7 @@ from coach.cli.main import COMMANDS, invoke
 from coach.core.errors import CoachError
 from coach.handler.state.state_directory import StateDirectory
 from tests.wording.commands import WRONG, prepared
+from tests.wording.conftest import CHANGED
 
 pytestmark = pytest.mark.standard
 
@@ -99,12 +100,13 @@ def found(surroundings: Path) -> Iterator[tuple[dict[str, str], set[tuple[str, i
 
 @pytest.mark.parametrize("command", WRONG)
 def test_wrong(command: str, found: tuple[dict[str, str], Any], page: SnapshotAssertion) -> None:
-    assert found[0][command] == page
+    assert found[0][command] == page, CHANGED
 
 
 def test_every_command_has_a_page() -> None:
     modules = {module.__name__.removeprefix("coach.cli.") for module in COMMANDS}
-    assert modules | {"jobs.budget", "main", "remote"} == set(WRONG)
+    lines = "WRONG of tests/wording/commands.py has wrong lines of each command; then run with --snapshot-update"
+    assert modules | {"jobs.budget", "main", "remote"} == set(WRONG), lines
 
 
 def errors() -> Iterator[tuple[str, str, range]]:
