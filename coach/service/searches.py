@@ -60,7 +60,7 @@ class Searches:
     def begin(self, resumed: list[str]) -> None:
         """Go on with those that have not ended. `resumed`: jobs that the service has just resumed."""
         for one in known(self._service.home):
-            if not one.stopped and one.name in self._service.handler.accounts.known:
+            if one.name in self._service.handler.accounts.known and not (one.stopped or self.standing(one).over):
                 self._drive(one, resumed)
 
     def close(self) -> None:
