@@ -144,14 +144,17 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return list(words[:at]), list(words[at + 1 :])
 
 
-def loaded(command: Sequence[str] | None, files: Sequence[Path] | None, options: Mapping[str, Any]) -> LoadedJob | None:
+def loaded(words: typer.Context, files: Sequence[Path] | None, options: Mapping[str, Any]) -> LoadedJob | None:
     """The job of a program, from its words and options; None where there are job files instead. Raises UserError."""
     from coach.core.errors import UserError
 
+    command: Sequence[str] | None = words.obj
     given = [name for name, value in options.items() if value]
     if command is None:
         if not files:
-            raise typer.BadParameter("no job file and no program: coach run FILE, or coach run -- python train.py")
+            raise typer.BadParameter(
+                f"no job file and no program: {(own := f'coach {words.info_name}')} FILE, or {own} -- python train.py"
+            )
         for file in files:
             if file.suffix in (".py", ".sh", ".ipynb") or file.name in ("python", "python3", "torchrun"):
                 program = " ".join(str(one) for one in files)
@@ -185,7 +188,9 @@ def _loaded(command: Sequence[str], options: Mapping[str, Any]) -> LoadedJob:
         mistakes = []
         for problem in error.problems:
             option = next((name for name, field in _FIELDS.items() if problem.field.startswith(field)), "")
-            mistakes.append(f"{option or problem.field}: {problem.problem} ({problem.seen}) - {problem.right}")
+            mistakes.append(
+                f"{option or problem.field}: {problem.problem} ({problem.seen}) - {problem.right.replace('resumes: true', '--resumes')}"
+            )
         raise UserError("; ".join(mistakes)) from error
 
 

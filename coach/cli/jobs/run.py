@@ -112,7 +112,7 @@ def command(  # noqa: PLR0917 - they are options
         batch=batch,
         dry_run=dry_run,
     )
-    found = program.loaded(words.obj, files, given)
+    found = program.loaded(words, files, given)
     if found is not None and dry_run:
         typer.echo(program.text_of(found), nl=False)
         raise typer.Exit(0)

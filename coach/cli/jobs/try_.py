@@ -46,7 +46,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.platforms.local.trial import run
 
     given = program.options(target=target, metric=metric, budget=program.UNLIMITED if words.obj else "")
-    own = program.loaded(words.obj, [file] if file else None, given)
+    own = program.loaded(words, [file] if file else None, given)
     screen = console()
     codes = [0]
     found: list[dict[str, Any]] = []
