@@ -61,6 +61,14 @@ JobNames = Annotated[
     list[str],
     typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.", autocompletion=complete_job),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field of the jobs, such as optimizer.learningRate=0.1 or workers.max=4; may be repeated.",
+    ),
+]
 Nodes = Annotated[
     str,
     typer.Option(

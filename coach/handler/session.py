@@ -26,7 +26,7 @@ from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import Foreground, RunObserver, over
-from coach.handler.prior_runs import budget_warning, known_epochs, known_points
+from coach.handler.prior_runs import budget_warning, initial_weights, known_epochs, known_points
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose
@@ -142,6 +142,7 @@ class Session(Foreground):
         for one in self.chosen:
             if one.past is None:
                 handler.refuse_unpayable(one.spec)
+                initial_weights(past, one.spec)
         for one in self.chosen:
             if one.past is None:
                 if words := budget_warning(one.spec, past, self.nodes):
@@ -153,6 +154,7 @@ class Session(Foreground):
                     checkpoints_uri(self.home, one.spec, handler.checkpoints),
                     known_points(past.values(), one.spec, self.nodes),
                     known_epochs(past.values(), one.spec),
+                    weights=initial_weights(past, one.spec),
                 )
             elif (job := handler.jobs[one.name]).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)

@@ -21,6 +21,7 @@ from coach.cli.options import (
     PlatformName,
     Policy,
     Python,
+    Set,
     check_placement,
     chosen_cluster,
 )
@@ -54,6 +55,7 @@ def command(  # noqa: PLR0917 - they are options
     resumes: program.Resumes = False,
     batch: program.Batch = "",
     dry_run: program.DryRun = False,
+    set_: Set = None,
     nodes: Nodes = "",
     policy: Policy = "",
     bandwidth: Bandwidth = "",
@@ -79,6 +81,7 @@ def command(  # noqa: PLR0917 - they are options
       coach --context NAME run --budget 5USD --image me/train:1 -- python train.py
       coach run jobs/lenet-digits.yaml
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
+      coach run job.yaml --set optimizer.learningRate=0.1 --set workers.max=4
       coach run job.yaml --policy static:2x1 -o json
       sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
       coach run job.yaml --python ~/envs/mine/bin/python
@@ -112,7 +115,7 @@ def command(  # noqa: PLR0917 - they are options
         batch=batch,
         dry_run=dry_run,
     )
-    found = program.loaded(words, files, given)
+    found = program.loaded(words, files, given, set_ or ())
     if found is not None and dry_run:
         typer.echo(program.text_of(found), nl=False)
         raise typer.Exit(0)
@@ -121,7 +124,7 @@ def command(  # noqa: PLR0917 - they are options
     if image and not elsewhere:
         raise UserError("--image: for a cluster: coach --context NAME run ...")
     volumes = () if platform is PlatformKind.LOCAL and not elsewhere else VOLUMES
-    loaded = [found] if found is not None else load(files or [], volumes=volumes)
+    loaded = [found] if found is not None else load(files or [], volumes=volumes, sets=set_)
     if elsewhere:
         own = {
             "--nodes": nodes, "--policy": policy, "--bandwidth": bandwidth, "--python": python is not None,
@@ -150,7 +153,7 @@ def command(  # noqa: PLR0917 - they are options
         or ("" if platform is PlatformKind.LOCAL else platform.value)
         or ("" if placement == "gang" else placement)
     )
-    with program.as_files(found, files or []) as sent:
+    with program.as_files(loaded, files or []) as sent:
         raise typer.Exit(_there(home, showing, sent, specs, policy, own_cluster))
 
 

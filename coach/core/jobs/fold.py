@@ -48,6 +48,8 @@ def submitted(event: ev.JobSubmitted) -> Job:
         ledger=Ledger(spec.spec.budget_money),
         known_points=event.known_points,
         known_epochs=event.known_epochs,
+        initial=event.weights,
+        weights=event.weights,
     )
 
 
@@ -334,7 +336,7 @@ def _roll_back(job: Job, action: act.RollBack) -> None:
     job.epochs_changed()
     del job.epochs[action.epochs :]
     job.position = sum(epoch.report.samples for epoch in job.epochs)
-    job.weights = job.epochs[-1].report.weights if job.epochs else None
+    job.weights = job.epochs[-1].report.weights if job.epochs else job.initial
     job.fitted = min(job.fitted, len(job.epochs))
     job.full_epoch_curves = ()
 

@@ -94,6 +94,7 @@ class Job:
     phase: Phase = Phase.IDLE
     known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
+    initial: str | None = None  #: URI of the checkpoint that training begins with
 
     #: the last decision: desired allocation, kind of the next epoch, and why
     desired: Allocation | None = None
