@@ -136,6 +136,15 @@ Namespace = Annotated[
     str,
     typer.Option(metavar="NAME", help="Namespace of the pods; without it, the context's."),
 ]
+Notify = Annotated[
+    str,
+    typer.Option(
+        metavar="URL|COMMAND",
+        envvar="COACH_NOTIFY",
+        help="Who is sent a message when a job ends, has spent 80 % of its budget, or is predicted anew, and notices "
+        "of budgets: a URL by POST, or a command, as JSON on its standard input and as text in COACH_TEXT.",
+    ),
+]
 Live = Annotated[
     bool,
     typer.Option("--live/--no-live", help="Show a table that is updated, or a line for each event."),

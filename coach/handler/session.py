@@ -34,13 +34,15 @@ from coach.platforms.base import Platform, Progress
 
 #: Makes the platform: from the nodes, the folder for a job's logs, and the handler's clock.
 MakePlatform = Callable[[StateDirectory, Callable[[], float]], Platform]
+#: What runs for as long as a handler does.
+Meanwhile = Callable[[Handler, Journal], contextlib.AbstractAsyncContextManager[None]]
 
 
 class Session(Foreground):
     """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has their final state.
 
     `resumed` names jobs that go on as they are, each with `added_budget` more nano-units, and with the model
-    `accepted` where it is given.
+    `accepted` where it is given. `meanwhile` is entered when the handler has started.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Session(Foreground):
         resumed: Sequence[str] = (),
         added_budget: Money = 0,
         accepted: Model | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> None:
         super().__init__(watcher)
         self.home = home
@@ -67,6 +70,7 @@ class Session(Foreground):
         self._resumed = resumed
         self._added_budget = added_budget
         self._accepted = accepted
+        self._meanwhile = meanwhile
         self._pending: set[str] = set()
 
     @property
@@ -128,7 +132,8 @@ class Session(Foreground):
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = Handler(platform, journal, self.policy, resumed=self._resumed)
         self.handler.observers.append(self._observe)
-        async with self._watched(), self.handler:
+        meanwhile = self._meanwhile(self.handler, journal) if self._meanwhile else contextlib.nullcontext()
+        async with self._watched(), self.handler, meanwhile:
             self._start_jobs(self.handler, past)
             for one in self.chosen:
                 if one.said:

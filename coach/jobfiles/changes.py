@@ -72,7 +72,7 @@ class Changes:
         taken = []
         for key, node in self.defaults.items:
             own = spec[1].find(key.text)
-            at = ("spec", key.text)
+            at: tuple[str, ...] = ("spec", key.text)
             if key.text == "budget":
                 currency = node.find("currency")
                 lacks = own is not None and own[1].find("amount") is not None and own[1].find("currency") is None

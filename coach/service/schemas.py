@@ -287,7 +287,7 @@ class JobDetail(BaseModel):
     """One job with its epochs, its ledger, the steps that led to its allocation, and its file.
 
     `remaining`: epochs that it is expected to train still; None for one that has ended. `forecasts`: of one that has
-    ended, what was predicted of it as a whole.
+    ended, what was predicted of it as a whole. `text`: its file in YAML, to be edited and submitted as another job.
     """
 
     seq: int
@@ -298,6 +298,16 @@ class JobDetail(BaseModel):
     forecasts: list[ForecastRow]
     ledger: list[LedgerRow]
     spec: dict[str, Any]
+    text: str
+    note: str
+
+
+class Note(BaseModel):
+    """What a user writes about a job."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[str, Field(max_length=10_000)]
 
 
 class EventLine(BaseModel):

@@ -40,7 +40,7 @@ from coach.service.bind import Http, allow_many_files, listen, refuse_strangers
 from coach.service.http_app import make_app
 from coach.service.operations import Service
 from coach.service.schemas import LONGEST_WAIT
-from coach.service.views.webhook import sending
+from coach.service.views.messages import sending
 
 log = logging.getLogger("coach.service")
 
@@ -55,7 +55,7 @@ class Serving:
     `token` None: the state folder's own. `folders`: those in which job files may name paths. `volumes`: folders that
     only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
     for new records (seconds). `host_names`: those by which browsers may reach the page. `companion` runs as long as
-    the service does. `webhook`: the URL that is sent notices and the ends of jobs; empty for none.
+    the service does. `notify`: who is sent messages (`coach.service.views.messages`); empty for nobody.
     """
 
     home: StateDirectory
@@ -70,7 +70,7 @@ class Serving:
     longest_wait: float = LONGEST_WAIT
     host_names: frozenset[str] = frozenset()
     companion: Callable[[Service], Coroutine[Any, Any, None]] | None = None
-    webhook: str = ""
+    notify: str = ""
 
 
 def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
@@ -167,7 +167,7 @@ class _Running:
         narrator = EventFormatter(lambda: handler.jobs)
         handler.observers.append(lambda event, actions: _tell(narrator, event, actions))
         with contextlib.closing(service):
-            async with handler, sending(self._serving.webhook, service):
+            async with handler, sending(self._serving.notify, handler, service.reader):
                 await self._begin(service)
         return 0
 

@@ -16,6 +16,7 @@ from coach.cli.options import (
     MaybeFiles,
     Namespace,
     Nodes,
+    Notify,
     Placement,
     PlatformKind,
     PlatformName,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from coach.core import policies
     from coach.core.cluster import Node
     from coach.core.spec.job import TrainingJob
-    from coach.handler.session import MakePlatform
+    from coach.handler.session import MakePlatform, Meanwhile
     from coach.handler.state.state_directory import StateDirectory
 
 
@@ -64,6 +65,7 @@ def command(  # noqa: PLR0917 - they are options
     placement: Placement = "gang",
     context: Context = "",
     namespace: Namespace = "",
+    notify: Notify = "",
     output: Output = Format.TABLE,
     live: Live = True,
 ) -> None:
@@ -143,7 +145,7 @@ def command(  # noqa: PLR0917 - they are options
     if not find(home):
         cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs, placement)
         try:
-            raise typer.Exit(run_here(home, showing, specs, allocator, cluster))
+            raise typer.Exit(run_here(home, showing, specs, allocator, cluster, notify=notify))
         except ServiceRunsError:
             pass  # it has started since
     own_cluster = (
@@ -153,6 +155,8 @@ def command(  # noqa: PLR0917 - they are options
         or ("" if platform is PlatformKind.LOCAL else platform.value)
         or ("" if placement == "gang" else placement)
     )
+    if notify:
+        typer.echo("--notify: the service sends its own messages; coach serve has --notify", err=True)
     with program.as_files(loaded, files or []) as sent:
         raise typer.Exit(_there(home, showing, sent, specs, policy, own_cluster))
 
@@ -163,6 +167,8 @@ def run_here(
     specs: Sequence[TrainingJob],
     allocator: policies.Policy,
     choose: Callable[[], tuple[tuple[Node, ...], MakePlatform]],
+    *,
+    notify: str = "",
 ) -> int:
     """Run them in this process."""
     from coach.cli.display.summary import beginning
@@ -173,9 +179,25 @@ def run_here(
     beginning(showing.screen, specs, cluster, allocator.name)
 
     def make(watcher: RunObserver) -> Session:
-        return Session(home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher)
+        return Session(
+            home,
+            specs,
+            nodes=cluster,
+            policy=allocator,
+            make_platform=make_platform,
+            watcher=watcher,
+            meanwhile=_sending(notify) if notify else None,
+        )
 
     return showing.run(make)
+
+
+def _sending(receiver: str) -> Meanwhile:
+    """What sends messages to it while a handler runs. Raises UserError."""
+    from coach.service.views.messages import checked, sending
+
+    checked(receiver)
+    return lambda handler, journal: sending(receiver, handler, journal)
 
 
 def _there(  # noqa: PLR0917

@@ -122,6 +122,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
     job.weights = report.weights
     job.failures = 0
     job.last_failure = None
+    ordinal = job.ordinal(order.number, order.kind)
     job.epochs_changed()
     job.epochs.append(
         Epoch(
@@ -138,6 +139,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
             predicted_seconds=order.predicted_seconds,
             job_forecast=order.job_forecast,
             cost=job.charges.get(order.token, 0),  # settled when a worker was lost
+            ordinal=ordinal,
         )
     )
     for pod in order.pods:

@@ -301,6 +301,17 @@ class Job:
             self._full_epoch_count = len(self.full_epochs)
         return self._full_epoch_count
 
+    def ordinal(self, number: int, kind: EpochKind) -> int:
+        """What an epoch of this number is called: it counts the epochs of its kind."""
+        if number == len(self.epochs) + 1:
+            whole = self.full_epoch_count
+            return 1 + (whole if kind is EpochKind.FULL else len(self.epochs) - whole)
+        return 1 + sum(epoch.kind is kind for epoch in self.epochs[: number - 1])
+
+    def name_of(self, order: act.RunEpoch) -> str:
+        """`epoch 3`, or `mini-epoch 1`."""
+        return f"{order.kind.words} {self.ordinal(order.number, order.kind)}"
+
     @property
     def evaluated_epochs(self) -> list[Epoch]:
         """The epochs with a loss: of the mini-epochs, only the first is evaluated."""

@@ -299,6 +299,16 @@ def submit(files: Files, policy: str = "", *, key: str = "") -> Call[schemas.Sub
 # -- steering jobs ---------------------------------------------------------------------------------------------
 
 
+def write_note(name: str, text: str) -> Call[schemas.Note]:
+    """Keep what a user writes about a job."""
+    return Call("PUT", f"{API}/jobs/{name}/note", schemas.Note, body={"text": text})
+
+
+def job_model(name: str) -> Call[bytes]:
+    """The checkpoint of a job's best epoch."""
+    return Call("GET", f"{API}/jobs/{name}/model", bytes)
+
+
 def cancel(name: str) -> Call[JobRow]:
     """End a job for good."""
     return Call("POST", f"{API}/jobs/{name}/cancel", JobRow)
