@@ -1,7 +1,7 @@
 """The site of the pages in docs: `make docs` writes it to .cache/site.
 
-Links to files outside of docs go to the repository that COACH_REPOSITORY names, such as https://HOST/OWNER/NAME; without
-it they are words.
+Links to files that are no pages go to the repository that COACH_REPOSITORY names, such as https://HOST/OWNER/NAME;
+without it they are words.
 """
 
 import os
