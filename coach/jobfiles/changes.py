@@ -45,10 +45,7 @@ class Changes:
             fields.append((path if path[0] == "metadata" else ("spec", *path), nodes[0]))
         if defaults is None or not defaults.is_file():
             return cls(tuple(fields))
-        try:
-            nodes, problems = read(defaults.read_bytes(), str(defaults))
-        except OSError as error:
-            raise UserError(f"{defaults}: cannot be read ({error.strerror}); a file with defaults of jobs") from error
+        nodes, problems = read(defaults.read_bytes(), str(defaults))
         if problems:
             raise JobFileError(problems)
         found = nodes[0] if nodes else YamlNode(1, 1, kind=dict)

@@ -101,7 +101,7 @@ class ForecastRow:
 
     job: str
     share: float
-    epoch: int  #: that ran then
+    epoch: int  #: that ran then, mini-epochs counted
     seconds: float | None
     seconds_low: float | None
     seconds_high: float | None

@@ -95,7 +95,7 @@ def forecast_rows(job: Job) -> list[ForecastRow]:
             ForecastRow(
                 job=job.name,
                 share=share,
-                epoch=epoch.ordinal,
+                epoch=epoch.number,
                 seconds=expected,
                 seconds_low=low,
                 seconds_high=high,

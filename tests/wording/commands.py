@@ -52,6 +52,7 @@ FILES = {
     "two.yaml": f"{JOB}---\n{JOB.replace('new', 'newer')}",
     "wrong.yaml": JOB.replace("0.9", "90").replace("model.py", "no.py"),
     "large.yaml": f'{JOB}  resources: {{worker: {{cpu: "64", memory: 1Gi}}}}\n',
+    "usual.yaml": "prizes: flat\n",
     "notes.txt": "not: [yaml\n",
     "nodes.yaml": "nodes: [{name: a, cpu: 2, memory: 4Gi}, {name: a, cpu: 2, memory: 4Gi}]\n",
     "odd-nodes.yaml": "nodes: [{name: a, cpu: many, memory: 4Gi}]\n",
@@ -194,6 +195,10 @@ WRONG = {
         coach run job.yaml -- python train.py
         coach run job.yaml --budget 1USD
         coach run job.yaml --budget 1USD --dry-run
+        coach run job.yaml --set seed
+        coach run job.yaml --set seed.x=3 --set seeed=1
+        coach run --set workers.max=many --budget 5USD -- python train.py
+        COACH_DEFAULTS=usual.yaml coach run job.yaml --set seed=x
         coach run --
         coach run -- python train.py
         coach run --budget 5 -- python train.py
