@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -250,6 +252,13 @@ class QueueRow(BaseModel):
     message: str
 
 
+def _html(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for a notebook."""
+    cells = ["".join(f"<th>{escape(one)}</th>" for one in head)]
+    cells += ["".join(f"<td>{escape('-' if one is None else str(one))}</td>" for one in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
 class JobList(BaseModel):
     """Jobs. `seq` is the number of the last record of any job.
 
@@ -262,6 +271,10 @@ class JobList(BaseModel):
     total: int
     next: str | None
     jobs: list[JobDetails]
+
+    def _repr_html_(self) -> str:
+        fields = ("name", "state", "epoch", "metric", "value", "target", "spent", "budget", "currency")
+        return _html(fields, ([getattr(row, name) for name in fields] for row in self.jobs))
 
 
 class TakenJob(BaseModel):
@@ -300,6 +313,12 @@ class JobDetail(BaseModel):
     spec: dict[str, Any]
     text: str
     note: str
+
+    def _repr_html_(self) -> str:
+        row = self.job
+        fields = ("epoch", "kind", "workers", "servers", "loss", "accuracy", "seconds", "cost")
+        said = escape(f"{row.name}: {row.state}, {row.message or row.reason_text}; {row.spent:g} {row.currency} spent")
+        return f"<p>{said}</p>{_html(fields, ([getattr(one, name) for name in fields] for one in self.epochs))}"
 
 
 class Note(BaseModel):

@@ -31,6 +31,16 @@ MAX_SIMULATION = 60.0
 Files = Sequence[Path | str]
 
 
+class Picture(bytes):
+    """The bytes of a file; a notebook shows those of a PNG or SVG figure."""
+
+    def _repr_png_(self) -> bytes | None:
+        return bytes(self) if self.startswith(b"\x89PNG") else None
+
+    def _repr_svg_(self) -> str | None:
+        return self.decode() if b"<svg" in self[:1000] else None
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """A request and the type of its answer. `wait`: seconds that the service may wait before it answers."""
@@ -60,7 +70,7 @@ class Call(Generic[T]):
     def read(self, answer: httpx.Response) -> T:
         """The answer. Raises JobFileError, UserError, TemporaryError, PermanentError."""
         if answer.is_success and self.answer is bytes:
-            return answer.content  # type: ignore[return-value]
+            return Picture(answer.content)  # type: ignore[return-value]
         if answer.is_success and self.answer is str:
             return answer.text  # type: ignore[return-value]
         with contextlib.suppress(ValueError):
