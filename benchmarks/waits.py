@@ -9,7 +9,8 @@ of what was expected is over, a minute later at the least. The answer is the ins
 By *time limits*: the same queue with each job's limit as its length, as Slurm plans; a limit is twice to six times what
 the job takes alone.
 
-That running jobs keep their pods was chosen on 50 jobs of seed 1; these are of seed 2.
+That running jobs keep their pods, and what their errors have in common, was chosen on 60 jobs of seed 1; these are of
+seed 2.
 """
 
 from __future__ import annotations

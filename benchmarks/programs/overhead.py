@@ -60,11 +60,14 @@ class Timed:
     script: Path
     workers: int = 1
     needs: str = "torch"
+    #: Without Coach, too, each process has a core of its own, as Coach gives it one.
+    pinned: bool = False
 
 
 PROGRAMS = (
     Timed("a plain loop", SCRIPT),
     Timed("DistributedDataParallel, 2 processes", SCRIPT, 2),
+    Timed("the same, both with a core for each process", SCRIPT, 2, pinned=True),
     Timed("transformers' Trainer", ROOT / "examples/programs/digits_transformers.py", 1, "transformers"),
     Timed("Lightning", ROOT / "examples/programs/digits_lightning.py", 1, "lightning"),
 )
@@ -136,10 +139,12 @@ def run(program: Timed, python: str, coach: bool) -> tuple[float, float]:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
             group = f"WORLD_SIZE={program.workers} MASTER_ADDR=127.0.0.1 MASTER_PORT={port}"
+            pin = "taskset -cp {rank} $BASHPID >/dev/null; " if program.pinned else ""
             ranks = [
-                f"sleep {STAGGER * rank}; export RANK={rank} {group}; {command[-1]}" for rank in range(program.workers)
+                f"sleep {STAGGER * rank}; {pin.format(rank=rank)}export RANK={rank} {group}; {command[-1]}"
+                for rank in range(program.workers)
             ]
-            command = ["sh", "-c", " ".join(f"({one}) &" for one in ranks) + " wait"]
+            command = ["bash", "-c", " ".join(f"({one}) &" for one in ranks) + " wait"]
         done = subprocess.run(
             command,
             cwd=folder,

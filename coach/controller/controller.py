@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from typing import Any
 from coach.controller import budgets, status
 from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next_step
 from coach.core.errors import CoachError, UserError
+from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import Job
+from coach.core.lifecycle.start_forecast import expected_starts
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import file_and_net
 from coach.handler.private_files import make_folder
@@ -35,6 +38,8 @@ log = logging.getLogger(__name__)
 RESYNC_SECONDS = 5.0
 #: Seconds between two statuses of a job whose state is the same.
 STATUS_SECONDS = 1.0
+#: Seconds for which predicted starts of jobs that wait are kept.
+STARTS_SECONDS = 15.0
 #: Relative paths in a TrainingJob are relative to the volume's data.
 BASE = Path(VOLUME, DATA)
 
@@ -53,6 +58,8 @@ class Controller:
         self._refused: dict[str, tuple[int, str]] = {}
         #: Why the last look at an object failed, by its name: it was said then.
         self._failed: dict[str, str] = {}
+        #: When jobs that wait start, and when that was predicted.
+        self._starts: tuple[float, dict[str, Interval]] = (-math.inf, {})
 
     async def run(self) -> None:
         """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
@@ -226,13 +233,21 @@ class Controller:
 
     # -- status -------------------------------------------------------------------------------------------
 
+    def _expected_starts(self, now: float) -> dict[str, Interval]:
+        """When the jobs that wait start, as predicted less than STARTS_SECONDS ago."""
+        at, _ = self._starts
+        if now - at >= STARTS_SECONDS:
+            self._starts = now, expected_starts(self._service.jobs.values(), self._service.nodes, now)
+        return self._starts[1]
+
     async def _report(self, found: Object) -> None:
         """Write the status where it has changed."""
         metadata, before = found["metadata"], found.get("status", {})
         uid, generation, now = metadata["uid"], metadata["generation"], self._service.handler.now()
         job = self._job(found)
         if job is not None:
-            made = status.of_job(job, self._service.row(job.name), generation, before, now)
+            start = self._expected_starts(now).get(job.name) if not job.pods else None
+            made = status.of_job(job, self._service.row(job.name), generation, before, now, start=start)
         elif uid in self._refused:
             made = status.of_mistake("Invalid", self._refused[uid][1], generation, before, now)
         elif found["spec"].get("suspend"):

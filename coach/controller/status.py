@@ -6,6 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
@@ -13,6 +14,7 @@ from coach.core.spec.types import SpecModel
 from coach.jobfiles.resource_status import (
     Condition,
     ConditionType,
+    ExpectedStart,
     Metric,
     TrainerStatus,
     TrainingJobStatus,
@@ -39,8 +41,13 @@ _MOST_METRICS = 16
 _LONGEST = 1000
 
 
-def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
-    """The status of a job that the service has. `before`: the object's status, whose times are kept."""
+def of_job(
+    job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float, *, start: Interval | None = None
+) -> dict[str, Any]:
+    """The status of a job that the service has. `before`: the object's status, whose times are kept.
+
+    `start`: in how many seconds the job is expected to start, of one that waits.
+    """
     status = TrainingJobStatus(
         observed_generation=generation,
         state=State(row.state),
@@ -59,12 +66,24 @@ def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: 
         if row.budget is None
         else f"{formatting.plain_amount(row.budget)} {row.currency}",
         eta=None if row.eta is None else time_of(now + row.eta),
+        expected_start=_expected_start(start, before, now),
         start_time=time_of(job.started_at),
         completion_time=time_of(job.ended_at),
         trainer_status=_progress(job, row),
         conditions=_conditions(job, row, generation, before, now),
     )
     return to_json(status)
+
+
+def _expected_start(start: Interval | None, before: dict[str, Any], now: float) -> ExpectedStart | None:
+    """What was said before, as long as the expected time is within it: a status is not written for each second."""
+    if start is None:
+        return None
+    low, expected, high = (time_of(now + seconds) or "" for seconds in (start.low, start.expected, start.high))
+    said = before.get("expectedStart")
+    if said and said["earliest"] <= expected <= said["latest"]:
+        return ExpectedStart.model_validate(said)
+    return ExpectedStart(earliest=low, expected=expected, latest=high)
 
 
 def of_mistake(reason: str, message: str, generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:

@@ -67,6 +67,14 @@ class TrainerStatus(SpecModel):
     last_updated_time: Time | None = Field(default=None, description="When this was last changed.")
 
 
+class ExpectedStart(SpecModel):
+    """When a job that waits for room is expected to start: the expected time, and an 80 % interval."""
+
+    earliest: Time = Field(description="It starts later in 9 of 10 cases.")
+    expected: Time = Field(description="As many cases are earlier as later.")
+    latest: Time = Field(description="It starts earlier in 9 of 10 cases.")
+
+
 class TrainingJobStatus(SpecModel):
     """What became of the job; written by Coach alone."""
 
@@ -94,6 +102,9 @@ class TrainingJobStatus(SpecModel):
         description="Money that it may spend, with its currency, or `unlimited`: the budget that Coach obeys now.",
     )
     eta: Time | None = Field(default=None, description="When it is predicted to reach its target.")
+    expected_start: ExpectedStart | None = Field(
+        default=None, description="When it is expected to start, while it waits for room and that can be predicted."
+    )
     start_time: Time | None = Field(default=None, description="When its first epoch began.")
     completion_time: Time | None = Field(default=None, description="When it ended.")
     trainer_status: TrainerStatus | None = Field(

@@ -19,6 +19,7 @@ from coach.core.lifecycle import forecast, program_changes
 from coach.core.money import Charge, to_amount
 from coach.report import formatting
 from coach.report.accounting import replay
+from coach.report.prediction_changes import Prediction
 
 #: Reasons without a line of their own: another line says more.
 _SAID_ELSEWHERE = frozenset({Reason.SUBMITTED, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH})
@@ -48,25 +49,28 @@ class EventFormatter:
         self._jobs = jobs
         self._last: dict[str, tuple[EpochKind, Allocation]] = {}
         self._stopped: set[str] = set()
+        #: The narrowest prediction for each job since one was said to have changed.
+        self._predictions: dict[str, Prediction] = {}
 
     def happened(self, event: Any, actions: Iterable[Any]) -> list[Line]:
         """The lines of an event and of its actions."""
         if isinstance(event, ev.HandlerStarted):
             # Jobs stay interrupted that were; those that go on say so next.
             self._stopped.update(self._jobs().keys() - {pod.job for pod in event.kept})
-        return [line for record in (event, *actions) if (line := self.tell(record))]
+        return [line for record in (event, *actions) for line in self.lines(record)]
 
-    def tell(self, record: Any) -> Line | None:
-        """The line for one record, or None where there is nothing to report."""
+    def lines(self, record: Any) -> Iterator[Line]:
+        """The lines for one record; none where there is nothing to report."""
         job = self._jobs().get(record.job)
-        teller = _TELLERS.get(type(record))
-        if job is None or teller is None:
-            return None
-        said = teller(self, job, record)
-        if said is None:
-            return None
-        text, important = said if isinstance(said, tuple) else (said, True)
-        return Line(record.at, record.job, text, important)
+        formatter = _FORMATTERS.get(type(record))
+        if job is None or formatter is None:
+            return
+        said = formatter(self, job, record)
+        if said is not None:
+            text, important = said if isinstance(said, tuple) else (said, True)
+            yield Line(record.at, record.job, text, important)
+        if isinstance(record, act.RunEpoch) and (text := self._changed_prediction(job, record)):
+            yield Line(record.at, record.job, text)
 
     # -- one method a type of record ----------------------------------------------------------------------
 
@@ -135,6 +139,15 @@ class EventFormatter:
         limit = f"at most {formatting.duration(record.deadline)}"
         hold = f"{formatting.money(record.reservation, _currency(job))} reserved"
         return f"{job.name_of(record)} starts with {record.allocation}{again}: {limit}, {hold}", False
+
+    def _changed_prediction(self, job: Job, record: act.RunEpoch) -> str | None:
+        now, before = Prediction.of(job, record), self._predictions.get(job.name)
+        if now is None:
+            return None
+        changed = now.changed(before, _currency(job)) if before else None
+        if before is None or changed or now.narrower(before):
+            self._predictions[job.name] = now
+        return changed
 
     def _finished(self, job: Job, record: ev.EpochFinished) -> str | None:
         if (stopped := record.report.stop_seconds) > 0.0:
@@ -217,9 +230,7 @@ def history(records: Iterable[Any], name: str | None = None) -> Iterator[Line]:
     known: Mapping[str, Job] = {}
     narrator = EventFormatter(lambda: known)
     for record, known in replay(records):  # noqa: B007 - the narrator reads it
-        line = narrator.tell(record)
-        if line and name in (None, line.job):
-            yield line
+        yield from (line for line in narrator.lines(record) if name in (None, line.job))
 
 
 def _currency(job: Job) -> str:
@@ -237,7 +248,7 @@ def _epoch_speed(job: Job, allocation: Allocation) -> float:
     return 1.0 / seconds.expected if seconds else 1.0
 
 
-_TELLERS: dict[type, Any] = {
+_FORMATTERS: dict[type, Any] = {
     ev.JobSubmitted: EventFormatter._submitted,
     ev.EpochFinished: EventFormatter._finished,
     ev.ResumeRequested: EventFormatter._resumed,

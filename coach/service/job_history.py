@@ -57,9 +57,7 @@ class _Story:
         take_in(self.known, record)
         self.accounts.take(record)
         self.pauses.take(record)
-        line = self.narrator.tell(record)
-        if line and line.job == self.name:
-            self.lines.append((seq, line))
+        self.lines.extend((seq, line) for line in self.narrator.lines(record) if line.job == self.name)
         self.seq = seq
 
 

@@ -126,8 +126,13 @@ def test_why_names_the_jobs_that_hold_the_capacity(capsys: pytest.CaptureFixture
     journal = Journal.write(home.journal(1))
     try:
         code, out, _ = run(capsys, "why", "third", "-o", "json")
+        listed = {row["name"]: row for row in json.loads(run(capsys, "ps", "-o", "json")[1])}
     finally:
         journal.close()
+    start = listed["third"]["starts_in"]
+    assert start["low"] <= start["expected"] <= start["high"]
+    assert re.search(r"; expected to start in \S+ \(\S+-\S+\)$", listed["third"]["message"])
+    assert listed["first"]["starts_in"] is None
     lines = json.loads(out)["lines"]
     assert code == 0
     assert lines[0].startswith("third is Waiting: ")

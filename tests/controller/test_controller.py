@@ -14,6 +14,7 @@ import yaml
 
 from coach.cli import remote
 from coach.controller.controller import Controller
+from coach.core.cluster import Node, Resources
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.kubernetes_api.client import Api
 from coach.service.operations import Service
@@ -243,6 +244,24 @@ def test_a_priority_that_was_changed_counts_from_the_next_decision_on(reconciled
         await cluster.gone("urgent")
 
     reconciled(body, FakePlatform(epoch_seconds=600.0))
+
+
+def test_a_job_that_waits_has_its_expected_start_until_it_starts(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("first", tmp_path, timeLimit="1h")
+        await cluster.until("first", lambda status: status.get("state") in ("Probing", "Training"))
+        await cluster.apply("second", tmp_path, timeLimit="1h")
+        status = await cluster.until("second", lambda status: "expectedStart" in status)
+        start = status["expectedStart"]
+        assert status["state"] == "Waiting"
+        assert start["earliest"] <= start["expected"] <= start["latest"]
+        assert "expectedStart" not in (await cluster.ask("GET", "first"))["status"]
+        await cluster.ask("DELETE", "first")
+        await cluster.until("second", lambda status: status["state"] != "Waiting" and "expectedStart" not in status)
+        await cluster.ask("DELETE", "second")
+        await cluster.gone("second")
+
+    reconciled(body, FakePlatform(nodes=(Node("node-0", Resources(1.7, 16.0)),), epoch_seconds=600.0))
 
 
 def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(reconciled: Any, tmp_path: Path) -> None:

@@ -398,6 +398,34 @@ while True:
 
 
 @pytest.mark.full
+def test_a_node_that_is_taken_away_with_its_notice_costs_a_program_no_epoch(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    """As a cloud takes a spot machine: a taint first, and the machine is switched off."""
+    nodes, free = ours(cluster), coach.free_node()
+    command = {"command": ["python3", "-c", YIELDS], "resumes": True}
+    with only(cluster, free):
+        coach.apply(program("noticed", program=command, gracePeriod="20s", target={**NEVER, "value": 1 / 31}))
+        coach.training("noticed", epochs=3)
+    assert set(coach.pods("noticed").values()) == {free}
+    cluster.kubectl("taint", "node", free, "cloud.google.com/impending-node-termination=true:NoSchedule")
+    try:
+        wait_for("a pod on another node", lambda: set(coach.pods("noticed").values()) - {free, ""}, 120)
+        nodes.kill_node(free)
+        assert coach.ended("noticed")["state"] == "Succeeded"
+    finally:
+        nodes.start_node(free)
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{free}", "--timeout=90s")
+        cluster.kubectl("taint", "node", free, "cloud.google.com/impending-node-termination-")
+    coach.paid("noticed")
+    # Each value once: what was reported before the notice was in the checkpoint.
+    values = reported(coach, "noticed")
+    assert values == sorted(set(values), reverse=True), values
+    events = cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", "events", "noticed")
+    assert f"node {free} goes away" in events
+
+
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_program_that_the_scheduler_preempts_writes_its_checkpoint_and_goes_on_afterwards(
     coach: Coach, cluster: ExistingCluster

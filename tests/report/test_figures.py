@@ -38,8 +38,17 @@ def legend(figure: Figure, axes: int = 0) -> set[str]:
     return {text.get_text() for text in drawn.get_texts()}
 
 
-def test_each_job_has_four_figures_and_a_page(faulty: dict[str, Figure]) -> None:
-    assert list(faulty) == ["faulty", "faulty-curve", "faulty-allocation", "faulty-money", "faulty-speed"]
+def test_each_job_has_five_figures_and_a_page(faulty: dict[str, Figure]) -> None:
+    kinds = ["curve", "allocation", "money", "speed", "prediction"]
+    assert list(faulty) == ["faulty", *(f"faulty-{kind}" for kind in kinds)]
+
+
+def test_the_prediction_has_its_interval_and_what_came(faulty: dict[str, Figure]) -> None:
+    world = faulty_job()
+    assert legend(faulty["faulty-prediction"]) == {"80 % interval", "predicted for the whole job", "the job took"}
+    _, money = faulty["faulty-prediction"].axes
+    took = next(line for line in money.lines if line.get_label() == "the job took")
+    assert took.get_ydata()[0] == pytest.approx(world.job("faulty").ledger.spent / 1e9)
 
 
 def test_the_curve_has_its_target_and_the_fit(faulty: dict[str, Figure]) -> None:
@@ -156,7 +165,7 @@ def test_the_speed_of_a_job_without_servers_is_a_curve_over_its_workers(tmp_path
     refused = {one.allocation.workers for one in decision.choices()[1:]}
     shown = [lines[label].get_xdata() for label in lines if str(label).startswith("refused: ")]
     assert {workers for each in shown for workers in each} == refused
-    assert len(plot([story], tmp_path, ["svg"])) == 5
+    assert len(plot([story], tmp_path, ["svg"])) == 6
 
 
 def test_every_axis_says_what_it_measures(faulty: dict[str, Figure]) -> None:
@@ -176,7 +185,7 @@ def test_a_job_without_a_budget_says_so() -> None:
 def test_a_running_job_can_be_drawn_and_files_are_what_their_names_say(tmp_path) -> None:
     world = half_way()
     paths = plot([Story.of(world.job("digits"), world.history, world.now)], tmp_path, ["png", "svg"])
-    assert len(paths) == 10
+    assert len(paths) == 12
     for path in paths:
         start = path.read_bytes()[:8]
         assert start == b"\x89PNG\r\n\x1a\n" if path.suffix == ".png" else start.startswith(b"<?xml")

@@ -21,8 +21,8 @@ def line(record: Any) -> str:
     jobs = fold([*MODEL.history, *([record] if isinstance(record, ev.JobSubmitted) else [])])
     formatter = EventFormatter(lambda: jobs)
     for before in MODEL.history:
-        formatter.tell(before)
-    found = formatter.tell(record)
+        list(formatter.lines(before))
+    found = next(formatter.lines(record), None)
     reason = f" {record.reason.value}" if hasattr(record, "reason") else ""
     said = "(no line)" if found is None else found.text if found.important else f"(long log) {found.text}"
     return f"{type(record).__name__}{reason}\n  {said}\n"

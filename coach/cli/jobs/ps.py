@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coach.core.estimation.interval import Interval
+    from coach.handler.state.state_directory import StateDirectory, StoredJob
+    from coach.report.status import JobRow
 
 #: Columns that a reason needs in the table; with fewer, it gets a line of its own.
 MIN_REASON = 24
@@ -24,9 +33,11 @@ def command(output: Output = Format.TABLE) -> None:
 
     home = StateDirectory.default()
     now = time.time()
-    rows = [job_row(past.job, now, orphan=past.orphan) for past in home.past().values()]
+    past = home.past()
+    starts = _starts(home, past.values(), now)
+    rows = [_row(job_row(one.job, now, orphan=one.orphan), starts.get(name)) for name, one in past.items()]
     if output is Format.JSON:
-        print_json([fields(row) for row in rows])
+        print_json([fields(row) | {"starts_in": _range(starts.get(row.name))} for row in rows])
     elif output is Format.CSV:
         print_csv(JOB_COLUMNS, map(fields, rows))
     elif rows:
@@ -39,3 +50,32 @@ def command(output: Output = Format.TABLE) -> None:
             screen.print(made)
     else:
         console().print(f"no job was run yet in {home.path}; start one with: coach run FILE")
+
+
+def _starts(home: StateDirectory, past: Iterable[StoredJob], now: float) -> dict[str, Interval]:
+    """When the jobs that wait for room are expected to start."""
+    queues: dict[Any, list[StoredJob]] = {}
+    for one in past:
+        if one.held and not one.job.ended:
+            queues.setdefault(one.journal, []).append(one)
+    found: dict[str, Interval] = {}
+    for queue in queues.values():
+        if all(one.job.pods for one in queue):
+            continue
+        from coach.core.lifecycle.start_forecast import expected_starts
+
+        found |= expected_starts((one.job for one in queue), home.nodes(queue[0]), now)
+    return found
+
+
+def _row(row: JobRow, start: Interval | None) -> JobRow:
+    """A row whose message has the expected start, of a job that waits."""
+    from coach.report import formatting
+
+    if start is None:
+        return row
+    return replace(row, message=f"{row.message}; expected to start in {formatting.duration_interval(start)}")
+
+
+def _range(start: Interval | None) -> dict[str, float] | None:
+    return None if start is None else asdict(start)

@@ -28,8 +28,9 @@ def command(
 ) -> None:
     """Draw figures of jobs.
 
-    Learning curve, allocation, money and fitted speed, each alone, and all on one page; several jobs
-    also together, eight in a figure (jobs, jobs.2, ...). Jobs without a finished epoch are left out.
+    Learning curve, allocation, money and fitted speed, each alone, and all on one page; what was predicted
+    of the whole job; several jobs also together, eight in a figure (jobs, jobs.2, ...). Jobs without a
+    finished epoch are left out.
 
     Example: coach plot lenet-digits --dir results
     """

@@ -16,6 +16,8 @@ from functools import lru_cache
 from coach.core.cluster import Allocation, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
+from coach.core.gang.plan import plan_required
+from coach.core.gang.queue import CLAIMS
 from coach.core.jobs.job import Job, Phase
 from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView
@@ -145,6 +147,41 @@ class ClusterState:
         wait = self._waits[key]
         return wait and replace(wait, job=job.name)
 
+    def aside(self, job: Job, desired: Allocation) -> NodeAllocations | None:
+        """Where `job` moves for the first job that waits, which then finds room; None where that is of no use.
+
+        A policy decides what fits if all pods are placed anew. Those that run are not: a job may wait although the
+        nodes together have room for it, because none of them has enough. As few pods move as possible: those of one
+        node, else all.
+        """
+        if not job.pods or job.stays or self._placement is Placement.DEFAULT:
+            return None
+        waiting = next((one for one in self.live if not (one.pods or one.suspend or one.phase is Phase.ENDING)), None)
+        if waiting is None:
+            return None
+        if self._decision is not None and self._decision.allocations.get(waiting.name) is None:
+            return None
+        wait = self.pending_reason(waiting)
+        if wait is None or wait.reason not in CLAIMS:
+            return None
+        wanted = _gang(waiting, desired_pods(waiting, waiting.minimum), waiting.minimum)
+        gang = desired_pods(job, desired)
+        held = [one.pod for pod, one in job.pods.items() if pod in gang]
+        on = Counter(pod.node for pod in held)
+        ways = [[pod for pod in held if pod.node != node] for node in sorted(on, key=lambda node: (on[node], node))]
+        for kept in (held, *ways, []):
+            snapshot = self._occupancy.snapshot()
+            snapshot.keep_only(job.name, kept)
+            if isinstance(plan_required(wanted, snapshot, self._draining), Pending):
+                continue
+            if kept is held:
+                return None  # it finds room where others shrink
+            there = {pod.id: pod.node for pod in kept}
+            plan = plan_on(_gang(job, [pod for pod in gang if pod not in there], desired), snapshot)
+            if isinstance(plan, GangPlan) and not plan.unplaced:
+                return _by_node({**there, **plan.placements})
+        return None
+
     def decision(
         self,
         policy: Policy,
@@ -197,6 +234,14 @@ def _usable(nodes: tuple[Node, ...], *largest: float) -> tuple[float, ...]:
     """Cores, GiB and devices of all nodes, each less those of the `largest` pod."""
     rows = [(node.capacity.cpu, node.capacity.memory, node.capacity.gpu) for node in nodes]
     return tuple(sum(max(0.0, row[i] - largest[i]) for row in rows) for i in range(3))
+
+
+def _by_node(placements: Mapping[PodId, str]) -> NodeAllocations:
+    """Workers and servers by node; first the scheduler's."""
+    roles = sorted((pod.role is not Role.SCHEDULER, node, pod.role) for pod, node in placements.items())
+    counts = Counter((node, role) for _, node, role in roles)
+    nodes = dict.fromkeys(node for _, node, _ in roles)
+    return {node: Allocation(counts[node, Role.WORKER], counts[node, Role.SERVER]) for node in nodes}
 
 
 def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> GangPlan | Pending:

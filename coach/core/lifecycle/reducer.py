@@ -81,6 +81,8 @@ class Reducer:
         self.accounts = Accounts()
         #: Whether money came back to an account, for which jobs may wait.
         self._released = False
+        #: The nodes to which jobs move that start their next epoch, to leave room for one that waits.
+        self._asides: dict[str, NodeAllocations | None] = {}
         #: The cluster, and which of its nodes are unavailable.
         self.nodes = NodeInventory()
         #: What follows from the state as it is; None where it has changed since.
@@ -529,6 +531,8 @@ class Reducer:
     def _resize(self, job: Job, at: float) -> None:
         """Change from the pods held to those desired: release the excess, start the missing."""
         assert job.desired is not None
+        moves = job.kind is EpochKind.FULL and not self.policy.chooses_nodes
+        self._asides[job.name] = self._cluster.aside(job, job.desired) if moves else None
         places = self._places(job)
         kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
         again = job.spec.program is not None and kept != set(job.pods) and not (job.elastic and job.members[0] in kept)
@@ -562,8 +566,8 @@ class Reducer:
         self._begin_when_ready(job, at)
 
     def _places(self, job: Job) -> NodeAllocations | None:
-        """The nodes of the job's next epoch, where the policy chooses nodes; None: any."""
-        return self.policy.places.get(job.name) if job.kind is EpochKind.FULL else None
+        """The nodes of the job's next epoch, where the policy chooses nodes or it moves for another; None: any."""
+        return self.policy.places.get(job.name, self._asides.get(job.name)) if job.kind is EpochKind.FULL else None
 
     @staticmethod
     def _idle_until(job: Job) -> float:

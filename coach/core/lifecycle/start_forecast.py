@@ -5,9 +5,14 @@ and none passes the one before it. A running job is taken to keep its pods until
 that wait, at the end of an epoch; to count on that predicts starts that are too early.
 
 How long each job takes is predicted as an 80 % interval (`coach.core.lifecycle.forecast`). Each of SCENARIOS futures
-takes one length for each job from it, so that each job has each quantile once, in an order of its own (a Latin
+takes one length for each job from it, from quantiles that each job has once, in an order of its own (a Latin
 hypercube, McKay, Beckman and Conover 1979, by multiplication modulo a prime). The starts of a job in all of them are
 its interval. Nothing is random: the same question has the same answer.
+
+Errors of lengths have a part in common: jobs of one queue take more than predicted together, as they shrink for those
+that wait and are predicted by the same rules. Without it the sum over a queue would look far too certain (ranks by
+Iman and Conover 1982). Both choices, that jobs keep their pods and COMMON, were made on jobs of another seed than the
+benchmark's (`benchmarks/waits.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ from coach.core.lifecycle.cluster_state import queue_key
 SCENARIOS = 41
 #: Of a normal distribution whose 10 and 90 % quantiles are -1 and 1: one quantile for each future.
 QUANTILES = [NormalDist(0.0, 1 / NormalDist().inv_cdf(0.9)).inv_cdf((k + 0.5) / SCENARIOS) for k in range(SCENARIOS)]
+#: Share of the variance of the logarithms of lengths that all jobs have in common.
+COMMON = 0.2
 #: With more nodes than this, their free capacity is taken together.
 MAX_NODES = 16
 #: A job of which nothing is known takes as long as the others in the median, up to this many times as long or short.
@@ -85,7 +92,9 @@ def _futures(lengths: Sequence[Interval]) -> FloatArray:
         up = np.where((middle > 0) & (high > middle) & np.isfinite(high), np.log(high / middle), 0.0)
     number = np.arange(count)
     order = np.arange(SCENARIOS)[:, None] * (1 + number % (SCENARIOS - 1)) + 7 * number**2 + 13 * (number // SCENARIOS)
-    z = np.array(QUANTILES)[order % SCENARIOS]
+    own, common = np.array(QUANTILES)[order % SCENARIOS], np.array(QUANTILES)[np.arange(SCENARIOS) * 23 % SCENARIOS]
+    mixed = math.sqrt(1.0 - COMMON) * own + math.sqrt(COMMON) * common[:, None]
+    z = np.array(QUANTILES)[mixed.argsort(axis=0).argsort(axis=0)]  # each quantile once, in the order of the mixed ones
     return np.asarray(middle * np.exp(np.where(z < 0, down, up) * z))
 
 

@@ -299,7 +299,7 @@ class KubernetesPlatform:
     def _gang_changed(self, job: str, found: Object | None) -> None:
         """A program has no end of an epoch to wait for: it writes its checkpoint when it is to end."""
         if found is not None and (draining := found.get("status", {}).get("draining")):
-            self._programs.drain(job, draining["by"])
+            self._programs.drain(job, f"preempted by {draining['by']}")
 
     def _draining(self, job: str) -> bool:
         return "draining" in self._gangs.objects.get(job, {}).get("status", {})
@@ -379,8 +379,11 @@ class KubernetesPlatform:
             self._cluster = cluster
             self._events.nodes_changed(cluster)
         gone = {name for name, found in self._nodes.objects.items() if nodes.lost(found)}
+        leaving = {name: key for name, found in self._nodes.objects.items() if (key := nodes.leaving(found))}
         for pod in list(self._ready):
             found = self._object(pod)
+            if found is not None and (node := pods.node(found)) in leaving:
+                self._programs.leave(pod.job, f"node {node} goes away, by its taint {leaving[node]}")
             if found is None or pods.node(found) in gone or pods.node(found) not in self._nodes.objects:
                 words = f"{pod.name}: node {pods.node(found) if found else ''} does not report any more"
                 if self._programs.followed(pod.job):

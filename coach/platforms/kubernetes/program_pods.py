@@ -139,9 +139,10 @@ class PodRun(Run):
         return self._stopped is not None and self._stopped[0] not in _ANOTHER
 
     def drain(self, words: str) -> None:
-        """Another job gets its room: it ends, in its grace period."""
-        reason = Reason.DISRUPTED if self.resumes else Reason.PROGRAM_FAILED
-        self._stopped = self._stopped or (reason, words)
+        """Another job gets its room, or its node goes away: it ends, in its grace period, unless it already does."""
+        if self._stopped is not None:
+            return
+        self._stopped = Reason.DISRUPTED if self.resumes else Reason.PROGRAM_FAILED, words
         for worker in self._workers:
             worker.end(self.grace)
 

@@ -159,10 +159,15 @@ class Programs:
         """The cluster lost a pod of a program that is followed."""
         self._runs[pod.job].lost(pod, words)
 
-    def drain(self, job: str, by: str) -> None:
+    def drain(self, job: str, words: str) -> None:
         """The scheduler needs the room of a job's program for another: it ends in its grace period."""
         if (run := self._runs.get(job)) is not None:
-            run.drain(f"preempted by {by}")
+            run.drain(words)
+
+    def leave(self, job: str, words: str) -> None:
+        """A node of a job's program goes away soon: one that can resume ends in its grace period, with a checkpoint."""
+        if (run := self._runs.get(job)) is not None and run.resumes:
+            run.drain(words)
 
     async def release(self, job: str) -> None:
         """End a job's program in its grace period."""

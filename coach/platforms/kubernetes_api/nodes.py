@@ -24,6 +24,17 @@ _SPOT = {
     "cloud.google.com/gke-preemptible": "true",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
+#: Taints by which the agents of clouds, Karpenter and the cluster autoscaler give notice that a node goes away.
+_NOTICES = frozenset(
+    {
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/spot-itn",
+        "cloud.google.com/impending-node-termination",
+        "karpenter.sh/disrupted",
+        "ToBeDeletedByClusterAutoscaler",
+    }
+)
 #: Effects of taints that keep pods without a toleration away.
 _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
@@ -68,6 +79,11 @@ def unavailable(node: Object) -> str:
         return f"not ready: {ready.get('message') or ready.get('reason') or 'no report yet'}"
     taint = next((t for t in spec.get("taints") or () if t.get("effect") in _KEEPING_AWAY), None)
     return f"tainted: {taint.get('key')}" if taint else ""
+
+
+def leaving(node: Object) -> str:
+    """The taint that says that the node goes away soon, within seconds or minutes; empty where none does."""
+    return next((t["key"] for t in node.get("spec", {}).get("taints") or () if t.get("key") in _NOTICES), "")
 
 
 def lost(node: Object) -> bool:

@@ -1,4 +1,5 @@
-"""Figures of a job: its learning curve, its allocation, its money, and the fitted speed with the path through it.
+"""Figures of a job: its learning curve, its allocation, its money, the fitted speed with the path through it, and what
+was predicted of the whole job.
 
 Each `draw_...` draws on given axes.
 """
@@ -97,7 +98,7 @@ class Story:
 def plot(stories: Sequence[Story], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write the figures of jobs with at least one epoch; returns the paths. Raises OSError.
 
-    For each job its four figures, and all of them on one page.
+    For each job its figures, and the first four of them on one page.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -121,13 +122,13 @@ def figures(story: Story) -> dict[str, Figure]:
     page = Figure(figsize=(13, 9), layout="constrained")
     page.suptitle(f"{name}: {story.job.state.value}, {story.job.message}"[:150], fontsize=12, fontweight="bold")
     parts = np.ravel(np.asarray(page.subfigures(2, 2)))
-    for part, (draw, _, rows) in zip(parts, _KINDS.values(), strict=True):
+    for part, (draw, _, rows) in zip(parts, _KINDS.values(), strict=False):
         draw(list(part.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]), story)
     return {name: page, **made}
 
 
 def one_figure(story: Story, kind: str, form: str) -> bytes:
-    """One of the four figures of a job (`curve`, `allocation`, `money`, `speed`), or without `kind` the page of all.
+    """One of the figures of a job (`curve`, `allocation`, `money`, `speed`, `prediction`), or without `kind` the page.
 
     `form`: png, svg or pdf.
     """
@@ -136,7 +137,7 @@ def one_figure(story: Story, kind: str, form: str) -> bytes:
         return rendered(figures(story)[f"{name}-{kind}" if kind else name], form)
 
 
-# -- the four kinds ---------------------------------------------------------------------------------------
+# -- one function a kind ---------------------------------------------------------------------------------------
 
 
 def draw_curve(axes: Sequence[Axes], story: Story) -> None:
@@ -319,6 +320,35 @@ def _draw_plan(ax: Axes, job: Job, spent: float, now: float) -> None:
         ax.bar(now + 0.75 * width, height, width, bottom, color=colour, alpha=0.5, label=label)
 
 
+def draw_prediction(axes: Sequence[Axes], story: Story) -> None:
+    """What each epoch's start predicted of the whole job's seconds and money, against what has come so far."""
+    job = story.job
+    unit, scale = time_unit(story.now - story.start)
+    known = [(span.order.at, one) for span in story.attempts if (one := span.order.job_forecast)]
+    at = [(begun - story.start) / scale for begun in (*(begun for begun, _ in known), story.now)]
+    so_far = "the job took" if job.state.ended else "so far"
+    for ax, label, bounds, came in (
+        (
+            axes[0],
+            f"held ({unit})",
+            [tuple(x / scale for x in one.seconds) for _, one in known],
+            job.run_seconds / scale,
+        ),
+        (axes[1], job.price_book.currency, [one.cost for _, one in known], job.ledger.spent / 1e9),
+    ):
+        if bounds:
+            low, expected, high = zip(*bounds, bounds[-1], strict=True)
+            ax.fill_between(at, low, high, step="post", color=BLUE, alpha=0.2, linewidth=0, label="80 % interval")
+            ax.step(at, expected, where="post", color=BLUE, linewidth=1.8, label="predicted for the whole job")
+            # The first intervals are wide: what came, and the expected values, decide what is seen.
+            ax.set_ylim(0, 2.5 * max(came, *expected) or 1)
+        ax.axhline(came, color=GREEN, linestyle="--", linewidth=1.2, label=so_far)
+        ax.set_ylabel(label)
+    axes[0].set_title("Prediction" if known else "Prediction: none was made")
+    axes[0].legend(loc="upper right", fontsize=8, ncols=3)
+    axes[1].set_xlabel(f"time since the first epoch ({unit})")
+
+
 def draw_speed(axes: Sequence[Axes], story: Story) -> None:
     """The fitted surface over workers and servers at the last decision: what was measured, chosen and refused, and why.
 
@@ -471,4 +501,5 @@ _KINDS: dict[str, tuple[Callable[[Sequence[Axes], Story], None], tuple[float, fl
     "allocation": (draw_allocation, (7, 3.6), 1),
     "money": (draw_money, (7, 3.6), 1),
     "speed": (draw_speed, (7, 4.4), 1),
+    "prediction": (draw_prediction, (7, 4.4), 2),
 }

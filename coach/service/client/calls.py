@@ -229,7 +229,7 @@ def job_figures(name: str) -> Call[schemas.Figures]:
 
 
 def job_picture(name: str, picture: str = "page", kind: str = "png") -> Call[bytes]:
-    """A figure (`page`, `curve`, `allocation`, `money`, `speed`) as `png` or `svg`."""
+    """A figure (`page`, `curve`, `allocation`, `money`, `speed`, `prediction`) as `png` or `svg`."""
     return _get(f"/jobs/{name}/figures/{picture}.{kind}", bytes)
 
 

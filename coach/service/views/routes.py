@@ -57,6 +57,7 @@ class Picture(StrEnum):
     ALLOCATION = "allocation"
     MONEY = "money"
     SPEED = "speed"
+    PREDICTION = "prediction"
 
 
 class Table(StrEnum):
@@ -241,7 +242,7 @@ async def job_figures(context: InContext, known: Known) -> schemas.Figures:
     },
 )
 async def job_picture(context: InContext, known: Known, picture: Picture, kind: Format) -> Response:
-    """One figure of a job, as `coach plot` draws it; `page` has all four."""
+    """One figure of a job, as `coach plot` draws it; `page` has the first four."""
     service = context.service
     if not known.epochs:
         raise NotNowError(f"{known.name}: no epoch has ended, there is nothing to draw")

@@ -63,7 +63,7 @@ class Zygote:
 
     def run(self) -> None:
         """Serve the function until it is gone."""
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up byte is written
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a signal handler, so that the wake-up byte is written
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         linux.adopt_orphans()
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)

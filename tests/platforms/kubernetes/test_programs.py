@@ -411,6 +411,38 @@ def test_a_program_whose_room_the_scheduler_needs_has_its_grace_period_for_a_che
     runs(body, server)
 
 
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_node_that_goes_away_with_notice_gives_a_program_that_resumes_time_for_a_checkpoint(
+    opened: Any, server: ApiServer, resumes: bool
+) -> None:
+    async def body() -> None:
+        platform, node, heard = await opened(volume="coach-volume")
+        job = training_job({"resumes": resumes}, gracePeriod="9s")
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        await asyncio.sleep(0.1)
+        at = (await node.there(FIRST.name))["spec"]["nodeName"]
+        notice = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
+        await node.node(at, taints=[notice])
+        await heard.until(lambda: heard.clusters and at in heard.clusters[-1].unavailable)
+        if resumes:
+            assert await node.obey(FIRST) == 9
+            with pytest.raises(EpochError, match=f"node {at} goes away, by its taint {notice['key']}") as failed:
+                await waiting
+            assert failed.value.reason is Reason.DISRUPTED
+        else:  # it would begin again: the node's last minutes may be enough
+            assert "deletionTimestamp" not in (await node.there(FIRST.name))["metadata"]
+            node.prints(FIRST, "loss 0.8")
+            assert (await waiting).loss == 0.8
+            releasing = asyncio.create_task(platform.release([FIRST]))
+            await node.obey(FIRST)
+            await releasing
+        await node.node(at, taints=None)
+        await finish(platform)
+
+    runs(body, server)
+
+
 def test_the_peers_of_a_pod_that_is_taken_away_have_the_whole_grace_period(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
         platform, node, _ = await opened(volume="coach-volume")

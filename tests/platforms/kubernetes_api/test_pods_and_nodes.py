@@ -125,6 +125,12 @@ def test_why_nothing_can_be_placed_on_a_node(found: dict[str, Any], why: str) ->
     assert nodes.unavailable(found) == why
 
 
+def test_a_notice_is_a_taint_of_the_clouds_and_not_of_a_user() -> None:
+    notice = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
+    assert nodes.leaving(node(taints=[{"key": "gpu", "effect": "NoSchedule"}, notice])) == notice["key"]
+    assert not nodes.leaving(node(taints=[{"key": "gpu", "effect": "NoSchedule"}])) and not nodes.leaving(node())
+
+
 def test_only_a_node_without_a_report_is_lost() -> None:
     assert nodes.lost(node("Unknown"))
     assert not nodes.lost(node("False")) and not nodes.lost(node(unschedulable=True))
