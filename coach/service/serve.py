@@ -55,7 +55,7 @@ class Serving:
     `token` None: the state folder's own. `folders`: those in which job files may name paths. `volumes`: folders that
     only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
     for new records (seconds). `host_names`: those by which browsers may reach the page. `companion` runs as long as
-    the service does. `notify`: who is sent messages (`coach.service.views.messages`); empty for nobody.
+    the service does. `notify`: who is sent messages (`coach.service.views.messages`); empty where none is sent.
     """
 
     home: StateDirectory

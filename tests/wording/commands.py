@@ -470,7 +470,7 @@ WRONG = {
         coach serve --nodes many
         coach serve --context dev
         coach serve --log-format xml
-        coach serve --webhook hooks
+        coach serve --notify ftp://x
         coach serve --host 0.0.0.0 --nodes 1x1
         coach serve --token none --nodes 1x1
         coach serve --token open.token --nodes 1x1
