@@ -197,6 +197,7 @@ WRONG = {
         coach run job.yaml --budget 1USD --dry-run
         coach run job.yaml --set seed
         coach run job.yaml --set seed.x=3 --set seeed=1
+        coach run job.yaml --set workers.min.x=3
         coach run --set workers.max=many --budget 5USD -- python train.py
         COACH_DEFAULTS=usual.yaml coach run job.yaml --set seed=x
         coach run --
