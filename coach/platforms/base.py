@@ -147,4 +147,7 @@ class Platform(Protocol):
         """Let the running epoch of a program go on until `due`, on the handler's clock."""
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
-        """Make the running epoch end now: its run_epoch raises EpochError with `reason`."""
+        """Make the running epoch end now: its run_epoch raises EpochError with `reason`.
+
+        An elastic group whose capacity others get (DISRUPTED) ends it after the present step, and run_epoch returns.
+        """

@@ -128,6 +128,7 @@ class GangClient:
             for rank, pod in enumerate(pod for pod in order.action.pods if pod.role is role)
         ]
         self._workers = [member for member in self.members if member.pod.role is Role.WORKER]
+        self._begun = self._cut = False
         #: Workers and servers that the others of an elastic group go on without.
         self._lost: list[Member] = []
 
@@ -136,6 +137,27 @@ class GangClient:
         if not self._stop.done():
             self._stop.set_result(reason)
 
+    def may_cut(self, job: str) -> bool:
+        """Whether an epoch of this job runs that also counts if it ends early: of an elastic group, and no probe."""
+        action = self._order.action
+        counts = self._order.spec.spec.elastic and action.kind is EpochKind.FULL
+        return self._begun and action.job == job and counts
+
+    async def end(self, reason: Reason) -> None:
+        """As `stop`. Where others get the capacity, an elastic group's epoch ends after its present step, and counts.
+
+        One that takes longer than the job's grace period is stopped.
+        """
+        action = self._order.action
+        if reason is not Reason.DISRUPTED or not self.may_cut(action.job):
+            self.stop(reason)
+        elif not self._cut:
+            self._cut = True
+            asyncio.get_running_loop().call_later(self._order.spec.spec.grace_period, self.stop, reason)
+            with contextlib.suppress(MemberError):  # then it is stopped when that time is over
+                body = {"op": "cut", "group": action.group, "epoch": action.token}
+                await self._call(self.members[0], body, ANSWER_SECONDS)
+
     @property
     def stopping(self) -> bool:
         """Whether `stop` was called."""
@@ -143,6 +165,7 @@ class GangClient:
 
     async def run(self, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """The epoch, from the start messages to the last worker's report. Raises EpochError, the group ended."""
+        self._begun = True
         epoch = asyncio.ensure_future(self._epoch(progress))
         try:
             first: set[asyncio.Future[Any]] = {epoch, self._stop}

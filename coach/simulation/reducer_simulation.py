@@ -52,8 +52,7 @@ class Running:
     cores: float
     rate: float = 1.0
     version: int = 0
-    loss: float = 0.0
-    accuracy: float | None = None
+    noise: float = 0.0
     samples: int = 0
     evaluate: float = 0.0
 
@@ -336,8 +335,6 @@ class Driver:
             begun = self._reported.get(order.job, self.now) if same else self.now
             whole = max(whole - (self.now - begun), 1e-6)
             train, evaluate = self.now + whole - begun, 0.0
-        x = (order.position + samples) / dynamics.data_size
-        noise = dynamics.loss_noise * drawn.loss
         epoch = Running(
             order,
             whole,
@@ -346,8 +343,7 @@ class Driver:
             self.now,
             # The speed is that of the job alone on the machine: too few cores have slowed it already.
             min(dynamics.cores(*order.allocation), self._machine),
-            loss=dynamics.loss(x) + noise if job.spec.curve == "score" else max(1e-9, dynamics.loss(x) + noise),
-            accuracy=None if dynamics.accuracy is None else min(1.0, max(0.0, dynamics.accuracy(x) - noise)),
+            noise=dynamics.loss_noise * drawn.loss,
             samples=samples,
             evaluate=evaluate,
         )
@@ -419,14 +415,16 @@ class Driver:
         slower = (self.now - order.at) / epoch.whole
         evaluate = epoch.evaluate if order.evaluate else 0.0
         fraction = epoch.samples / dynamics.data_size
-        if (job := self.reducer.jobs[order.job]).spec.program is not None:
-            return self._report_of_program(epoch, job, slower)
-        own = {job.metric: epoch.loss} if job.spec.has_own_metric and order.evaluate else {}
+        job = self.reducer.jobs[order.job]
+        loss, accuracy = self._values(epoch, job)
+        if job.spec.program is not None:
+            return self._report_of_program(epoch, job, slower, loss if accuracy is None else accuracy)
+        own = {job.metric: loss} if job.spec.has_own_metric and order.evaluate else {}
         return EpochReport(
             samples=epoch.samples,
             data_size=dynamics.data_size,
-            loss=epoch.loss if order.evaluate and not own else None,
-            accuracy=epoch.accuracy if order.evaluate else None,
+            loss=loss if order.evaluate and not own else None,
+            accuracy=accuracy if order.evaluate else None,
             weights=order.weights_out,
             train_seconds=epoch.train * slower,
             evaluate_seconds=evaluate * slower,
@@ -436,12 +434,20 @@ class Driver:
             metrics=own,
         )
 
-    def _report_of_program(self, epoch: Running, job: Job, slower: float) -> EpochReport:
+    def _values(self, epoch: Running, job: Job) -> tuple[float, float | None]:
+        """Loss and accuracy at its end."""
+        dynamics = self.dynamics[job.name]
+        x = (epoch.order.position + epoch.samples) / dynamics.data_size
+        loss = dynamics.loss(x) + epoch.noise
+        accuracy = None if dynamics.accuracy is None else min(1.0, max(0.0, dynamics.accuracy(x) - epoch.noise))
+        return loss if job.spec.curve == "score" else max(1e-9, loss), accuracy
+
+    def _report_of_program(self, epoch: Running, job: Job, slower: float, value: float) -> EpochReport:
         last, seconds = job.epochs[-1] if job.epochs else None, epoch.train * slower
         again = last is None or last.group != epoch.order.group
         first = last is None or again or last.allocation != epoch.order.allocation
         stopped = self._stopped.pop(job.name, 0.0)
-        values = {job.metric: epoch.loss if epoch.accuracy is None else epoch.accuracy}
+        values = {job.metric: value}
         self._reported[job.name] = self.now
         return EpochReport(
             epoch.samples,
@@ -460,10 +466,26 @@ class Driver:
 
     def _stop(self, action: act.StopEpoch) -> None:
         epoch = self.running.get(action.job)
-        if epoch is not None and epoch.order.token == action.token:
+        if epoch is None or epoch.order.token != action.token:
+            return
+        if action.reason is Reason.DISRUPTED and self.reducer.jobs[action.job].spec.elastic:
+            self._cut(epoch)
+        else:
             left = max(0.0, epoch.order.at + epoch.order.deadline - self.now)
             due = self.now + min(self.dynamics[action.job].stop_seconds, left)
             self.at(due, lambda: self._fail(epoch.order, action.reason, "stopped"))
+
+    def _cut(self, epoch: Running) -> None:
+        """An elastic group ends its epoch after the step under way: it counts, as far as it was trained."""
+        self._share_out(epoch)
+        steps = math.ceil(epoch.samples / self.dynamics[epoch.order.job].batch_size)
+        training = epoch.left - (epoch.evaluate if epoch.order.evaluate else 0.0)
+        trained = max(1, steps - math.floor(min(1.0, max(0.0, training) / epoch.train) * steps))
+        left_out = epoch.train * (1 - trained / steps)
+        epoch.whole, epoch.train, epoch.left = epoch.whole - left_out, epoch.train - left_out, epoch.left - left_out
+        epoch.samples = epoch.samples * trained // steps
+        epoch.version += 1
+        self._stamp(epoch)
 
     def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
         epoch = self.running.get(order.job)

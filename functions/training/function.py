@@ -1,4 +1,4 @@
-"""What a function answers: the start, status, resize, stop and health operations of docs/reference/functions.md.
+"""What a function answers: the start, status, resize, cut, stop and health operations of docs/reference/functions.md.
 
 Uses no threads. Messages of the zygote and the child are read when the next request comes; nothing
 depends on reading them sooner (the zygote enforces the deadline, unread progress is dropped).
@@ -120,6 +120,7 @@ class Function:
             "start": self.start,
             "status": self.status,
             "resize": self.resize,
+            "cut": self.cut,
             "stop": self.stop,
             "health": self.health,
         }
@@ -172,17 +173,28 @@ class Function:
     def resize(self, body: dict) -> Answer:
         """From now on these workers, and servers, by rank, belong to the elastic group of this scheduler."""
         group, members, servers = (body.get(key) for key in ("group", "members", "server_members"))
-        if self.role != "scheduler":
-            raise TrainingError("BadRequest", f"this function is a {self.role}; resize is for the scheduler")
+        child = self._elastic_group(group)
         if fault := request.ranks(members):
             raise TrainingError("BadRequest", f"members is {members!r}; it {fault}")
         if servers is not None and (fault := request.ranks(servers)):
             raise TrainingError("BadRequest", f"server_members is {servers!r}; it {fault}")
+        ipc.send(child.socket, {"resize": members, "servers": servers})
+        return 200, {"group": group, "members": members} | ({"server_members": servers} if servers else {})
+
+    def cut(self, body: dict) -> Answer:
+        """The epoch of the elastic group of this scheduler ends after the step under way."""
+        group, token = body.get("group"), body.get("epoch")
+        child = self._elastic_group(group)
+        ipc.send(child.socket, {"cut": token})
+        return 200, {"group": group, "epoch": token}
+
+    def _elastic_group(self, group: object) -> Child:
+        if self.role != "scheduler":
+            raise TrainingError("BadRequest", f"this function is a {self.role}; this is for the scheduler")
         child = self._child
         if child is None or not child.usable or child.request.group != group or not child.request.elastic:
             raise TrainingError("BadRequest", f"no elastic group {group!r} here; start it with elastic: true")
-        ipc.send(child.socket, {"resize": members, "servers": servers})
-        return 200, {"group": group, "members": members} | ({"server_members": servers} if servers else {})
+        return child
 
     def stop(self, body: dict) -> Answer:
         """End the group, named by its id or by its current epoch. Naming one that is not there is no error."""

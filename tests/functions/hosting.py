@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -262,6 +263,16 @@ class Elastic:
         """The change by which the group has got these servers."""
         eventually(lambda: (self.view().get("changes") or [{}])[-1].get("servers") == list(ranks), seconds)
         return self.view()["changes"][-1]
+
+    def kill_server(self, rank: int, left: int) -> int:
+        """Kill one of two once a worker has a copy of what they hold. Samples that are trained again, at most."""
+        eventually(lambda: self.view().get("copied"), 30)
+        copied = self.view()["copied"]
+        os.kill(self.server(rank).health()["child_pid"], signal.SIGKILL)
+        self.until_servers(left)
+        assert {"server": rank, "because": "its process ended"} in self.view()["lost"]
+        steps = len(Path(self.message["model"]["uri"]).with_name("steps").read_bytes())
+        return (steps + 1) * self.message["batch_size"] - copied
 
     def done(self, *ranks: int) -> list[dict]:
         """The reports of these workers, at the end of the epoch."""

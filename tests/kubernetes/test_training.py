@@ -6,6 +6,8 @@ import contextlib
 import json
 from collections.abc import Iterator
 
+import pytest
+
 from tests.kubernetes.cluster import Cluster, ExistingCluster
 from tests.kubernetes.installed import LARGE, Coach, bytes_sent, job, only, ours
 
@@ -35,6 +37,16 @@ def test_a_deleted_worker_costs_an_attempt(coach: Coach, cluster: ExistingCluste
     status = coach.ended("hurt")
     assert status["state"] == "Succeeded"
     assert coach.paid("hurt") >= 1
+
+
+@pytest.mark.full
+def test_elastic_servers_in_pods_go_on_without_one_of_them(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(job("elastic", parameterServer="elastic", workers=TWO, servers=TWO))
+    coach.training("elastic")
+    cluster.kubectl("delete", "pod", "elastic-server-1", "--grace-period=0", "--force")
+    status = coach.ended("elastic")
+    assert status["state"] == "Succeeded" and status["loss"] <= 0.6
+    assert coach.paid("elastic") == 0, "no attempt was lost with it"
 
 
 def test_a_lost_node_costs_an_attempt(coach: Coach, cluster: ExistingCluster) -> None:

@@ -13,6 +13,7 @@ from coach.core.cluster import Node, Resources
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
@@ -63,6 +64,28 @@ def test_a_change_costs_what_elastic_servers_take_where_that_is_said() -> None:
     assert ended[None].changes > 0 and ended[0.09].changes > 0
     # The first group is formed in both.
     assert 30.0 < ended[0.09].ended < ended[None].ended - 30.0 * (ended[None].changes - 1)
+
+
+@pytest.mark.parametrize("framework", ["mxnet", "pytorch"])
+def test_a_preempted_elastic_job_leaves_its_room_to_a_trial_within_its_epoch(framework: str) -> None:
+    elastic = framework == "pytorch"
+    servers = {"min": 0, "max": 0} if elastic else {"min": 1, "max": 1}
+    common = {"framework": framework, "budget": usd(5.0), "servers": servers}
+    records: list[object] = []
+    driver = Driver(nodes(1, 4), policy("fitgpp"), seed=1, journal=records.append)
+    slow = JobDynamics(lambda w, s: 0.002 * w, lambda x: 1 / (0.4 * x + 0.5) + 0.1)
+    driver.submit_at(0.0, "long", spec("long", workers={"min": 3, "max": 3}, **common), slow)
+    trial = {"class": "trial-and-error", "workers": {"min": 1, "max": 1}, "maxEpochs": 1}
+    driver.submit_at(1050.0, "trial", spec("trial", **trial, **common), replace(slow, speed=lambda w, s: 0.1 * w))
+    driver.run()
+    stops = [each for each in records if isinstance(each, act.StopEpoch)]
+    ended = driver.ended["long"].final
+    cut = [each for each in ended.epochs if each.kind is EpochKind.FULL and each.fraction < 1]
+    assert not any(isinstance(each, ev.EpochFailed) for each in records)
+    assert sum(epoch.report.samples for epoch in ended.epochs) == ended.position
+    began = next(each.at for each in records if isinstance(each, act.RunEpoch) and each.job == "trial")
+    assert [each.reason for each in stops] == [Reason.DISRUPTED] * elastic
+    assert (began < 1065.0) == (len(cut) == 1) == elastic, (began, cut)
 
 
 def test_the_same_seed_gives_the_same_journal_to_the_byte() -> None:

@@ -124,7 +124,10 @@ class ExtendEpoch:
 
 @dataclass(frozen=True, slots=True)
 class StopEpoch:
-    """End the running epoch now; answered by EpochFailed."""
+    """End the running epoch now; answered by EpochFailed.
+
+    If others get the capacity of an elastic group (DISRUPTED), after its present step: answered by EpochFinished.
+    """
 
     at: float
     job: str

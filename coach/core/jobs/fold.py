@@ -332,6 +332,7 @@ def _set_timer(job: Job, action: act.SetTimer) -> None:
 
 def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
     """The epoch stays `running` until the answer comes."""
+    job.stopping = action.token
 
 
 def _roll_back(job: Job, action: act.RollBack) -> None:

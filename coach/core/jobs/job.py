@@ -108,6 +108,7 @@ class Job:
     group: str = ""  #: name of the group that is still formed; "" when none is
     groups: int = 0  #: how many groups were formed so far
     running: act.RunEpoch | None = None
+    stopping: str = ""  #: token of the last epoch that was to end early
     members: tuple[PodId, ...] = ()  #: the pods of that group
     timer: str = ""  #: token of the current timer; earlier ones are ignored
     timers: int = 0  #: how many were set so far

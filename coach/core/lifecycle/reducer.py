@@ -45,6 +45,8 @@ from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.lifecycle.node_inventory import NodeInventory
 from coach.core.lifecycle.stall_timeout import stall_timeouts
 from coach.core.money import Charge, to_amount
+from coach.core.policies.api.allocation import AllocationDecision
+from coach.core.policies.api.allocation import Reason as PolicyReason
 from coach.core.policies.api.policy import Policy
 
 #: Seconds that a gang may take to start. Then it begins with the pods that are ready, or releases all.
@@ -407,6 +409,8 @@ class Reducer:
             return
         pending_reason = None if job.pods else self._cluster.pending_reason(job)
         if pending_reason:
+            if self.policy.preempts and any(one.running and one.spec.elastic for one in self.jobs.values()):
+                self._decision(job)
             self._stay_pending(job, at, pending_reason, ())
             return
         kind, allocation, why = self._choose(job)
@@ -448,8 +452,7 @@ class Reducer:
         if fixed is not None and self.placement is Placement.DEFAULT:
             # The allocation is fixed, and kube-scheduler orders the queue.
             return EpochKind.FULL, fixed, (DecisionStep(StepKind.FIXED, after=fixed),)
-        decision = self._cluster.decision(self.policy, job, self._watch)
-        self._save_policy_state(decision.allocations)
+        decision = self._decision(job)
         allocation = decision.allocations[job.name]
         steps = tuple(step.recorded() for step in decision.why(job.name))
         for_others = any(given for name, given in decision.allocations.items() if name != job.name)
@@ -458,6 +461,17 @@ class Reducer:
             allocation = self._payable(job)
             steps += (DecisionStep(StepKind.ALONE, after=allocation),)
         return EpochKind.FULL, allocation, steps
+
+    def _decision(self, job: Job) -> AllocationDecision:
+        """The policy's. A job that it preempts ends its epoch first: an elastic group early, and no step is lost."""
+        decision = self._cluster.decision(self.policy, job, self._watch)
+        self._save_policy_state(decision.allocations)
+        for step in decision.steps:
+            other = self.jobs[step.job]
+            order = other.running if step.reason is PolicyReason.PREEMPTED and other.spec.elastic else None
+            if order is not None and order.kind is EpochKind.FULL and other.stopping != order.token:
+                self._emit(act.StopEpoch(self._at, other.name, order.token, Reason.DISRUPTED))
+        return decision
 
     def _save_policy_state(self, names: Iterable[str]) -> None:
         """Save what the policy knows about these jobs, where that has changed."""

@@ -297,9 +297,15 @@ class KubernetesPlatform:
             await self._api.merge(path, {"spec": {"betweenEpochs": False}})
 
     def _gang_changed(self, job: str, found: Object | None) -> None:
-        """A program has no end of an epoch to wait for: it writes its checkpoint when it is to end."""
+        """A program has no end of an epoch to wait for: it writes its checkpoint when it is to end.
+
+        An elastic group ends its epoch early; others train it to its end.
+        """
         if found is not None and (draining := found.get("status", {}).get("draining")):
             self._programs.drain(job, f"preempted by {draining['by']}")
+            for client in self._epochs.values():
+                if client.may_cut(job):
+                    self._keep(client.end(Reason.DISRUPTED))
 
     def _draining(self, job: str) -> bool:
         return "draining" in self._gangs.objects.get(job, {}).get("status", {})
@@ -311,7 +317,7 @@ class KubernetesPlatform:
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
         if token in self._epochs:
-            self._epochs[token].stop(reason)
+            await self._epochs[token].end(reason)
         await self._programs.stop_epoch(token, reason)
 
     # -- what happens to pods and nodes -------------------------------------------------------------------

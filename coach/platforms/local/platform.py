@@ -224,7 +224,7 @@ class LocalPlatform:
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
         if token in self._epochs:
-            self._epochs[token].stop(reason)
+            await self._epochs[token].end(reason)
         await self._programs.stop_epoch(token, reason)
 
     async def _give_up(self, pod: PodId, why: str) -> None:

@@ -239,3 +239,12 @@ class ElasticGroup(ABC):
 
     def collect(self, learner: Any) -> None:  # noqa: B027 - of servers alone
         """Give the learner what it lacks of its optimizer's state, before that is stored."""
+
+    @property
+    def may_copy(self) -> bool:
+        """Whether this worker is the one to have a copy of what servers hold, because a server may die alone."""
+        return False
+
+    def copy(self, learner: Any, position: int) -> Callable[[Any], None]:
+        """Have that copy: a function that gives a learner the present state, servers' part included."""
+        raise NotImplementedError

@@ -18,6 +18,7 @@ from training.connections import lines
 from training.errors import TrainingError
 from training.membership.coordinator import Coordinator
 from training.membership.messages import (
+    Copied,
     Entered,
     Formed,
     Lose,
@@ -54,6 +55,9 @@ class Hub(lines.Listener):
         self._reported: tuple[int, bool] | None = None
         #: The last view in which all members trained.
         self._view: View | None = None
+        self._copied = 0
+        #: The epoch that is to end after the step under way.
+        self._cut: str | None = None
         self._ending = False
         self._cpu_seconds = linux.cpu_seconds()
         self._timers: list[tuple[float, int, tuple]] = []
@@ -103,6 +107,9 @@ class Hub(lines.Listener):
     def _order(self, message: dict) -> None:
         if "resize" in message:
             self._resize(message["resize"], message.get("servers"))
+        elif "cut" in message:
+            self._cut = message["cut"]
+            self._broadcast({"cut": self._cut})
         elif "request" in message:
             self._reporter.epoch = message["request"]["epoch"]
             self._report()
@@ -132,6 +139,7 @@ class Hub(lines.Listener):
             lines.send(connection, {"put": key, "value": value})
         for epoch in self._done:
             lines.send(connection, {"done": epoch})
+        lines.send(connection, {"cut": self._cut})
 
     def _heard(self, connection: socket.socket, message: dict) -> None:
         name = self._members[connection]
@@ -139,6 +147,9 @@ class Hub(lines.Listener):
             decoded = decode(message)
             if isinstance(decoded, Entered):
                 self._entered(name, decoded, message)
+            elif isinstance(decoded, Copied):
+                self._copied = decoded.position
+                self._report()
             elif isinstance(decoded, Formed) and decoded.number in self._ordered:
                 ordered_at, steps = self._ordered[decoded.number]
                 steps["registration_ms"] = round(1000 * (time.monotonic() - ordered_at), 1)  # the last one's
@@ -218,6 +229,7 @@ class Hub(lines.Listener):
             members=[worker_of(each) for each in view.members] if view is not None else [],
             changes=changes,
             lost=self._lost[-REMEMBERED:],
+            copied=self._copied,
         )
 
     def _epoch_done(self, epoch: str) -> None:

@@ -79,6 +79,8 @@ class Line:
         #: Views that are left: they are let go of when that costs nothing.
         self.retired: list[Any] = []
         self.done: list[str] = []
+        #: The epoch that is to end after the step under way.
+        self.cut: str | None = None
         self.ended: End | None = None
         self.left_at: float | None = None
         self._forming: dict[int, Values] = {}
@@ -127,6 +129,8 @@ class Line:
                     self.values[message["put"]] = message["value"]
                 elif "done" in message:
                     self.done.append(message["done"])
+                elif "cut" in message:
+                    self.cut = message["cut"]
                 elif "membership" in message:
                     self.do(self.member.hear(decode(message)))
                 self.changed.notify_all()

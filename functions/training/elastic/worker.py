@@ -2,6 +2,7 @@
 
 import collections
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ from training.measures import Evaluation, Measured
 from training.request import StartRequest
 from training.worker import PROGRESS_SECONDS, Background, Worker, evaluated, step_seed
 
+#: Between two copies of what servers hold: at least so many seconds, and so many times as long as the last one took.
+COPY_SECONDS, COPY_FACTOR = 1.0, 100
+
 
 @dataclass
 class _Place:
@@ -31,6 +35,8 @@ class _Place:
     losses: float = 0.0
     #: Whether no epoch was trained since the group was founded.
     fresh: bool = True
+    #: Samples of this epoch that were trained again because a server had died.
+    repeated: int = 0
 
 
 class ElasticWorker(Worker):
@@ -45,6 +51,9 @@ class ElasticWorker(Worker):
         #: how many.
         self._ahead: Iterator[tuple[Part, Any]] = iter(())
         self._next_step: tuple[str | None, int, int, int] | None = None
+        #: What gives a learner the state of the last copy, and what else a newcomer needs with it.
+        self._copy: tuple[Callable[[Any], None], dict] | None = None
+        self._copy_at = 0.0
         self._inbox: collections.deque[dict | None] = collections.deque()
         threading.Thread(target=self._listen_to_function, name="function", daemon=True).start()
 
@@ -91,13 +100,21 @@ class ElasticWorker(Worker):
     # -- the state of the group -------------------------------------------------------------------------------------
 
     def found(self) -> None:
-        """See training.elastic.group.Owner: the checkpoint, or initial weights."""
-        if self._at is not None:  # else it was just made
-            self._make_learner()
-        # Where all had a state and lost it with their servers, this is the last one that was stored.
-        self._at = weights, position = self._at or (self._request.weights_in, self._request.position)
-        self._load(weights, position)
-        self._place = _Place(position)
+        """See training.elastic.group.Owner: the last copy, else the checkpoint, or initial weights."""
+        before = self._place
+        if self._copy is not None and self._copy[1]["at"] == self._at:  # it is of this epoch
+            self.install(*self._copy)
+        else:
+            if self._at is not None:  # else it was just made
+                self._make_learner()
+            # Where all had a state and lost it with their servers, this is the last one that was stored.
+            self._at = weights, position = self._at or (self._request.weights_in, self._request.position)
+            self._load(weights, position)
+            self._place = _Place(position)
+        again = before.position - self._place.position
+        if again > 0:
+            self._place.repeated = before.repeated + again
+            sys.stderr.write(f"a server died: {again} samples are trained again, of {before.end - before.start}\n")
 
     def state(self) -> tuple[Any, dict]:
         """See Owner."""
@@ -108,6 +125,14 @@ class ElasticWorker(Worker):
         restore(self._learner)
         self._place = _Place(**plain["place"])
         self._at = plain["at"] and tuple(plain["at"])
+
+    def _copies(self) -> None:
+        """Have a copy of what servers hold, so that the death of one costs the steps since then and no more."""
+        began = time.perf_counter()
+        restore = self._group.copy(self._learner, self._place.position)
+        self._copy = restore, {"place": dict(vars(self._place)), "at": self._at}
+        now = time.perf_counter()
+        self._copy_at = now + max(COPY_SECONDS, COPY_FACTOR * (now - began))
 
     # -- an epoch ---------------------------------------------------------------------------------------------------
 
@@ -131,13 +156,14 @@ class ElasticWorker(Worker):
             if request.wait_for_all:
                 self._group.rest(until=lambda: self._group.has(request.workers, request.servers))
                 report["form_seconds"] = time.perf_counter() - began
+            since, again = (time.time(), time.perf_counter()), False
             while True:
                 try:
                     self._begin()
                     self._reporter.state("training")
-                    return self._trained(report, cpu_before, is_new=is_new)
+                    return self._trained(report, cpu_before, since, is_new=is_new, again=again)
                 except Replaced:
-                    continue
+                    again = True
         except Left:
             report["left"] = True
             return self._report(report, cpu_before, is_new=is_new)
@@ -169,6 +195,7 @@ class ElasticWorker(Worker):
             "train_started_at": now,
             "train_ended_at": now,
             "workers": 0,
+            "repeated": self._place.repeated,
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
             "processes": self._processes(),
@@ -191,10 +218,13 @@ class ElasticWorker(Worker):
         end = request.position + self._total(first=place.fresh)
         self._place = _Place(request.position, request.epoch, request.position, end, fresh=False)
 
-    def _trained(self, report: dict, cpu_before: float, *, is_new: bool) -> dict:
+    def _trained(
+        self, report: dict, cpu_before: float, since: tuple[float, float], *, is_new: bool, again: bool
+    ) -> dict:
+        """`since`: when this worker began the epoch, also where it does so `again`, with the state of another."""
         request, place = self._request, self._place
-        started_at, began = time.time(), time.perf_counter()
-        workers, warm_up, warm_at, threads = self._steps(is_new=is_new, began=began)
+        started_at, began = since
+        workers, warm_up, warm_at, threads = self._steps(is_new=is_new and not again, began=began)
         self._group.average_buffers(self._learner)
         ended = time.perf_counter()
         worked = (now - threads.get(each, 0.0) for each, now in linux.threads_cpu_seconds().items())
@@ -261,6 +291,7 @@ class ElasticWorker(Worker):
         first, size = is_new, len(self._dataset.train)
         warm_up, warming = 0, is_new or self._group.size < request.workers
         deadline = None if request.seconds is None or first else began + request.seconds
+        self._copy_at = began + COPY_SECONDS
         stop, together = False, 0
         self._progress = {"samples": place.position - place.start, "total": place.end - place.start}
         while place.position < place.end and not stop:
@@ -274,7 +305,7 @@ class ElasticWorker(Worker):
             ) -> tuple[bool, list[float]]:
                 learner.measured = measured  # a step that is repeated measures once
                 mine = share(batch, rank, members)
-                late = deadline is not None and time.perf_counter() >= deadline
+                late = self.line.cut == request.epoch or (deadline is not None and time.perf_counter() >= deadline)
                 if mine.start == mine.stop:
                     return False, [0.0, float(late)]
                 learner.take_loss()
@@ -301,6 +332,8 @@ class ElasticWorker(Worker):
             stop = late > 0
             if stop:  # the epoch ends here for all, also for those that come later
                 place.end = place.position
+            elif now >= self._copy_at and place.position < place.end and self._group.may_copy:
+                self._copies()
             if now - reported >= PROGRESS_SECONDS:
                 reported = now
                 trained = place.position - place.start

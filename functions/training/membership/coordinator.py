@@ -7,6 +7,7 @@ from training.membership import slices
 from training.membership.messages import (
     Alive,
     Broken,
+    Copied,
     Drop,
     Entered,
     Formed,
@@ -52,6 +53,8 @@ class _Member:
     #: Whether its worker ever belonged to the group: one may connect before the coordinator hears of it.
     was_wanted: bool = False
     idle: bool = False
+    #: The position of its copy of what servers hold.
+    copied: int = 0
     #: The last view that it entered. It may say so before the coordinator hears of that view from others.
     view: View | None = None
 
@@ -125,6 +128,8 @@ class Coordinator:
                     self._pinged.pop(member, None)
                 case Idle(idle):
                     known.idle = idle
+                case Copied(position):
+                    known.copied = position
                 case Formed(number):
                     if number in (view.number for view in (self.pending or self.current,) if view):
                         self._formed.add(member)
@@ -210,7 +215,7 @@ class Coordinator:
         if hello.view is not None and self.current is not None:
             self._expel(member)
             return
-        self._members[member] = _Member(idle=hello.idle)
+        self._members[member] = _Member(idle=hello.idle, copied=hello.copied)
         self._size = self._size or hello.size
         if hello.view is not None:
             if not self._reports:
@@ -299,7 +304,7 @@ class Coordinator:
             self._commands.append(Send(server, Order(self.current)))
 
     def _remove_server(self, server: str) -> None:
-        """It is gone, and with it the state of its slices: then the group is founded anew by those that are left."""
+        """It is gone, and with it the state of its slices: the others found the group anew, from the last copy."""
         self._servers.pop(server)
         self._pinged.pop(server, None)
         self._gone.add(server)
@@ -522,8 +527,8 @@ class Coordinator:
                     self._commands.append(Send(server, Out()))
 
     def _found(self) -> None:
-        """When all that belong to the group are there, the first one's state becomes that of all."""
-        members = sorted((each for each in self._members if worker_of(each) in self.wanted), key=worker_of)
+        """When all that belong to the group are there, the state of one becomes that of all: it has the last copy."""
+        members = sorted((each for each in self._members if worker_of(each) in self.wanted), key=self._by_copy)
         if not members or {worker_of(each) for each in members} != self.wanted:
             return
         if not self.wanted_servers <= {worker_of(each) for each in self._servers}:
@@ -534,6 +539,9 @@ class Coordinator:
         self.current, self._knows_wanted = self._issue(members, members, servers, planned=False), True
         self._holders, self.entered = {members[0]}, set()
         self._send(self.current, members)
+
+    def _by_copy(self, member: str) -> tuple[int, int]:
+        return -self._members[member].copied, worker_of(member)
 
     def _recover(self) -> None:
         """Go on with the newest view that a member is in."""

@@ -6,6 +6,7 @@ from training.membership.messages import (
     Alive,
     Broken,
     Close,
+    Copied,
     Drop,
     End,
     Entered,
@@ -57,6 +58,8 @@ class Member:
         self.name = name
         #: Elements of its weights, where servers are to hold them.
         self.size = 0
+        #: The position of its copy of what servers hold; 0 for none.
+        self.copied = 0
         self.state = WAITING
         #: The view that it is in, or was last.
         self.view: View | None = None
@@ -86,9 +89,9 @@ class Member:
         if self.state == OUT:
             return []
         if not self._heir:
-            return [*dropped, Tell(Hello(seen=self._seen, idle=self._idle, size=self.size))]
+            return [*dropped, Tell(Hello(seen=self._seen, idle=self._idle, size=self.size, copied=self.copied))]
         intact = self.state in (ENTERING, TRAINING)
-        return [*dropped, Tell(Hello(self.view, intact, self._seen, self._idle, self.size))]
+        return [*dropped, Tell(Hello(self.view, intact, self._seen, self._idle, self.size, self.copied))]
 
     def hear(self, message: Message) -> list[Command]:
         """A message of the coordinator's."""
@@ -252,6 +255,11 @@ class Member:
             # The group went on without this member. Servers do not break the view that it is in.
             return self.broke(self.view.number)
         return [Tell(Waiting(self.view.number))]
+
+    def copies(self, position: int) -> list[Command]:
+        """It has a copy of what servers hold."""
+        self.copied = position
+        return [Tell(Copied(position))]
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 

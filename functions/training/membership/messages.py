@@ -60,6 +60,8 @@ class Hello:
     idle: bool = False
     #: Elements of its weights, where servers are to hold them.
     size: int = 0
+    #: See Copied.
+    copied: int = 0
 
 
 class Formed(_Numbered):
@@ -101,6 +103,13 @@ class Idle:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """Has a copy of what servers hold, of this position: it can found the group anew from that."""
+
+    position: int
+
+
+@dataclass(frozen=True)
 class Alive:
     """The answer to Ping."""
 
@@ -128,7 +137,7 @@ class Ping:
     """A member that hangs does not answer."""
 
 
-FromMember = Hello | Formed | NotFormed | Entered | Broken | Left | Waiting | Idle | Alive
+FromMember = Hello | Formed | NotFormed | Entered | Broken | Left | Waiting | Idle | Copied | Alive
 Message = FromMember | Order | Drop | Out | Ping
 _KINDS = {kind.__name__: kind for kind in get_args(Message)}
 

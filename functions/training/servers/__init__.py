@@ -17,7 +17,8 @@ A change has the four steps of the paper, here by these names:
 
 A worker that dies costs its step: the survivors repeat it in the next view, and a slice that has had that step's update
 answers with its weights and does not apply it again. With a server its slices' optimizer state is gone: the workers
-found the group anew, from the epoch's checkpoint, without a restart of any process.
+found the group anew, without a restart of any process, from the last copy of all slices that the first worker took
+between two of its steps (`ServerGroup.copy`), else from the epoch's checkpoint.
 """
 
 import importlib

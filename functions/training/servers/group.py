@@ -202,6 +202,26 @@ class ServerGroup(ElasticGroup):
 
         self.total(seed)
 
+    @property
+    def may_copy(self) -> bool:
+        """See training.elastic.group: with the last server the group ends."""
+        return self.rank == 0 and len(self.line.member.view.servers) > 1
+
+    def copy(self, learner: ServedLearner, position: int) -> Callable[[ServedLearner], None]:
+        """See training.elastic.group. After a step, whose update no server has gone beyond without this worker."""
+        self.collect(learner)
+        weights = [each.copy() for each in learner.flat_weights()]
+        measured, served, progress = learner.measured, learner.served, json.dumps(learner.progress)
+
+        def restore(into: ServedLearner) -> None:
+            into.measured, into.progress, into.served = measured, json.loads(progress), served
+            for mine, values in zip(into.flat_weights(), weights, strict=True):
+                mine[:] = values
+
+        with self.line.changed:
+            self.line.do(self.line.member.copies(position))
+        return restore
+
     def _seed(self, learner: ServedLearner, group: Connections) -> None:
         """Give the servers the weights, and the state of their optimizer where it goes on from a checkpoint."""
         flat = [Flat(learner.flat_weights()), *(Flat([each]) for each in learner.served or ())]

@@ -1,4 +1,4 @@
-"""DL²'s section 6.4 on networks that are trained already: other arrivals, speeds that vary, kinds of jobs not known.
+"""DL²'s section 6.4 on trained networks: other arrivals, speeds that vary, wrong numbers of epochs, unknown kinds.
 
 `replicate`: one held-out trace in each of `settings`, which change the parameters; all policies on the same jobs.
 """
@@ -20,7 +20,7 @@ from coach_research.workload import FloatArray
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
-    """Every one of `policies` in each of `settings`: its mean completion time, and that against Optimus's and against
+    """Every one of `policies` in each of `settings`: its mean completion time, and that against Optimus's, DRF's and
     its own in the first setting.
     """
     measures: dict[str, float] = {}
@@ -35,6 +35,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
             name = f"{setting}, {label}"
             measures[f"{name}: mean"] = mean
             measures[f"{name}: optimus"] = 100.0 * (mean / means["Optimus"] - 1.0)
+            measures[f"{name}: drf"] = 100.0 * (mean / means["DRF"] - 1.0)
             measures[f"{name}: first"] = 100.0 * (mean / first.setdefault(label, mean) - 1.0)
     return measures
 

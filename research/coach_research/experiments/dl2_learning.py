@@ -59,6 +59,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
             if learner.recipe.teacher:
                 start = float(learner.test(tests, learner.imitated).mean())
                 measures |= {f"{label}: start": 100.0 * (mean / start - 1.0), f"{label}: imitates": start}
+            measures |= {f"{label}: after {slots} slots": found for _, slots, _, found in learner.curve}
         first = mean if np.isnan(first) else first
         measures[f"{label}: mean"] = mean
         measures |= {f"{label}: {key}": 100.0 * (mean / value - 1.0) for key, value in base.items()}

@@ -10,8 +10,11 @@ import heapq
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,10 @@ class Group:
     sent: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
+#: What a process does in which it waits for others.
+WAITS = ("exchange", "enter", "transfer", "copy")
+
+
 class Process:
     """One worker's process."""
 
@@ -98,6 +105,8 @@ class Process:
         #: The exchanges applied, by (step, view): what the weights come from.
         self.chain: tuple[tuple[int, str], ...] = ()
         self.last: tuple[int, str] | None = None
+        #: What it would found the group from.
+        self.copy: tuple[tuple[int, str], ...] = ()
         self.loaded = False
         self.doing: str | None = None
         self.turn = 0
@@ -174,6 +183,10 @@ class World:
             if self.now > LONGEST:
                 raise Violation("it does not end")
             call(*arguments)
+
+    def counts(self) -> dict[str, int]:
+        """What happened in it that is worth a sum over histories."""
+        return {}
 
     def _finished(self) -> bool:
         lengths = {len(self.processes[rank].chain) for rank in self.wanted if rank in self.processes}
@@ -363,7 +376,7 @@ class World:
                     if view.prefix in self._groups:
                         self._closed(self._groups[view.prefix], process.name)
                 case Found():
-                    process.chain, process.last = (), None
+                    process.chain, process.last = process.copy, None
                     self.founded += 1
                 case End():
                     pass
@@ -405,7 +418,7 @@ class World:
             if not group.formed:
                 if process.name in group.started and process.name != name:
                     self.on(process, self.delay(0.02), self._formed, group, False)
-            elif process.doing in ("exchange", "enter", "transfer") and process.group is group:
+            elif process.doing in WAITS and process.group is group:
                 lacks = process.doing == "transfer" or (
                     len(group.exchanges[group.done.get(process.name, 0)]) < len(group.view.members)
                 )
@@ -464,7 +477,7 @@ class World:
                 self.on(each, self.delay(0.01), self._exchanged, each.turn, group, number)
 
     def _waits(self, process: Process, turn: int) -> None:
-        if turn == process.turn and process.doing in ("exchange", "enter", "transfer"):
+        if turn == process.turn and process.doing in WAITS:
             self._do(process, process.member.waits())
             self.on(process, 1.0, self._waits, turn)
 
@@ -527,7 +540,7 @@ class World:
         self._do(process, process.member.settled(group.view.number, take))
 
     def _broke(self, process: Process, turn: int, group: Group) -> None:
-        if turn != process.turn or process.doing not in ("exchange", "enter", "transfer"):
+        if turn != process.turn or process.doing not in WAITS:
             return
         process.turn += 1
         process.transfer = None
@@ -568,21 +581,38 @@ def main(
     sources: Iterable[Path] = (),
 ) -> int:
     """Run histories 0 to count - 1, those that this code has not run yet. How many failed."""
-    record = {"code": _digest(sources), "histories": 0, "failed": []}
+    record: dict[str, Any] = {"code": _digest(sources), "histories": 0, "failed": []}
     if kept_in.exists() and (kept := json.loads(kept_in.read_text()))["code"] == record["code"]:
         record = kept
-    while record["histories"] < count:
-        for seed in range(record["histories"], min(record["histories"] + 1000, count)):
-            try:
-                world(seed).run()
-            except Exception as error:
-                record["failed"].append(seed)
-                print(f"history {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-        record["histories"] = min(record["histories"] + 1000, count)
-        kept_in.parent.mkdir(parents=True, exist_ok=True)
-        kept_in.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{record['histories']} histories, {len(record['failed'])} failed")
+    blocks = [(first, min(first + 1000, count)) for first in range(record["histories"], count, 1000)]
+    # A process that is forked has what cannot be pickled.
+    with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_WORLDS.append, initargs=(world,)) as pool:
+        for (_, stop), (failed, counts) in zip(blocks, pool.map(_run_block, blocks), strict=True):
+            for seed, why in failed.items():
+                print(f"history {seed}: {why}", flush=True)
+            record |= {"histories": stop, "failed": [*record["failed"], *failed]}
+            record |= {name: record.get(name, 0) + value for name, value in counts.items()}
+            kept_in.parent.mkdir(parents=True, exist_ok=True)
+            kept_in.write_text(json.dumps(record) + "\n")
+    print(json.dumps(record))
     return len(record["failed"])
+
+
+_WORLDS: list[Callable[[int], World]] = []
+
+
+def _run_block(block: tuple[int, int]) -> tuple[dict[int, str], Counter[str]]:
+    """Why which of these histories failed, and the sums of their counts."""
+    failed: dict[int, str] = {}
+    counts: Counter[str] = Counter()
+    for seed in range(*block):
+        world = _WORLDS[-1](seed)
+        try:
+            world.run()
+        except Exception as error:
+            failed[seed] = f"{type(error).__name__}: {str(error)[:300]}"
+        counts.update(world.counts())
+    return failed, counts
 
 
 if __name__ == "__main__":

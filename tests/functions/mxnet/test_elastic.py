@@ -18,12 +18,14 @@ SLOW = """
     from pathlib import Path
     from mxnet import autograd, gluon
 
-    GO = Path(__file__).with_name("go")
+    GO, STEPS = (Path(__file__).with_name(name) for name in ("go", "steps"))
 
     class Slow(gluon.nn.Sequential):
         def forward(self, x):
-            if autograd.is_training() and not GO.exists():
-                time.sleep(0.02)
+            if autograd.is_training():
+                time.sleep(0.0 if GO.exists() else 0.02)
+                with STEPS.open("ab") as steps:
+                    steps.write(b".")
             return super().forward(x)
 
     def net():
@@ -129,20 +131,52 @@ def test_a_worker_that_dies_costs_its_step(group: Elastic, tmp_path: Path, undis
     assert report["loss"] == pytest.approx(undisturbed["loss"], **CLOSE)
 
 
-def test_with_a_server_that_dies_the_epoch_begins_anew_in_the_same_processes(
+def test_a_server_that_dies_costs_the_steps_since_the_last_copy(
+    group: Elastic, tmp_path: Path, undisturbed: dict
+) -> None:
+    group.start([0], message(tmp_path), 2)
+    group.until_trained(0, 32)
+    before = group.pids(0)
+    again = group.kill_server(1, left=0)
+    (report,) = group.done(0)
+    assert group.pids(0) == before
+    assert 0 <= report["repeated"] <= again
+    # The first passes show the layers' shapes; one step was cut off by the death.
+    computed = len((tmp_path / "steps").read_bytes()) - (SAMPLES + report["repeated"]) // 32
+    assert 0 <= computed <= 3
+    assert report["samples"] == SAMPLES
+    assert report["train_loss"] == pytest.approx(undisturbed["train_loss"], **CLOSE)
+    assert report["loss"] == pytest.approx(undisturbed["loss"], **CLOSE)
+
+
+def test_workers_whose_server_has_died_found_the_group_anew_in_the_same_processes(
     group: Elastic, tmp_path: Path, undisturbed: dict
 ) -> None:
     group.start([0, 1], message(tmp_path), 2)
-    group.until_trained(0)
-    before = [group.worker(rank).health()["child_pid"] for rank in (0, 1)]
+    group.until_trained(0, 32)
+    before = group.pids(0, 1)
     os.kill(group.server(1).health()["child_pid"], signal.SIGKILL)
     group.until_servers(0)
-    assert {"server": 1, "because": "its process ended"} in group.view()["lost"]
     reports = group.done(0, 1)
-    assert [group.worker(rank).health()["child_pid"] for rank in (0, 1)] == before
+    assert group.pids(0, 1) == before
     for report in reports:
         assert report["samples"] == SAMPLES
         assert report["loss"] == pytest.approx(undisturbed["loss"], **CLOSE)
+
+
+def test_an_epoch_that_is_cut_counts_and_the_next_trains_the_rest(
+    group: Elastic, tmp_path: Path, undisturbed: dict
+) -> None:
+    group.start([0], message(tmp_path), 1)
+    group.until_trained(0)
+    cut = {"group": group.gang.group, "epoch": group.message["epoch"]}
+    assert group.scheduler.post(op="cut", **cut) == (200, cut)
+    first = group.worker(0).wait(group.message["epoch"])["report"]
+    assert 0 < first["samples"] < SAMPLES
+    group.start([0], message(tmp_path, first, samples=SAMPLES - first["samples"]), 1)
+    (second,) = group.done(0)
+    assert (second["position"], second["loss"]) == (SAMPLES, pytest.approx(undisturbed["loss"], **CLOSE))
+    assert 0 <= len((tmp_path / "steps").read_bytes()) - SAMPLES // 32 <= 2, "no step was trained twice"
 
 
 def test_a_worker_that_is_released_between_epochs_is_done_without(

@@ -20,12 +20,14 @@ SLOW = """
     from pathlib import Path
     from torch import nn
 
-    GO = Path(__file__).with_name("go")
+    GO, STEPS = (Path(__file__).with_name(name) for name in ("go", "steps"))
 
     class Slow(nn.Sequential):
         def forward(self, x):
-            if self.training and not GO.exists():
-                time.sleep(0.02)
+            if self.training:
+                time.sleep(0.0 if GO.exists() else 0.02)
+                with STEPS.open("ab") as steps:
+                    steps.write(b".")
             return super().forward(x)
 
     def net():

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.functions.membership.histories import ROOT, Group, Plan, Process, Violation, World, main
+from tests.functions.membership.histories import ROOT, WAITS, Group, Plan, Process, Violation, World, main
 
 # isort: split
 from training.membership import member as machine
 from training.membership import slices
 from training.membership.coordinator import KEPT, Coordinator
-from training.membership.messages import Found, Give, Send, Take, Tell, View, is_server
+from training.membership.messages import Copied, Found, Give, Hello, Send, Take, Tell, View, is_server
 from training.membership.slices import Piece
 from training.servers.server import End, Norms, Push, Reply, Server, Ship, Slice
 
@@ -45,7 +45,7 @@ class Gradient(NamedTuple):
     """Of one slice."""
 
     weights: tuple[int, ...]
-    clock: int
+    step: int
 
 
 class Rule(NamedTuple):
@@ -59,7 +59,7 @@ def update(arrays: list, gradients: Sequence[Gradient], rule: Rule, count: int, 
         raise Violation(f"gradients {gradients} are applied to {arrays[0]}")
     if (total is None) != (rule.clip_norm is None):
         raise Violation("the norm of all gradients is not known")
-    arrays[0] = (*arrays[0], gradients[0].clock)
+    arrays[0] = (*arrays[0], gradients[0].step)
     if count != len(arrays[0]):
         raise Violation(f"update {count} gave {arrays[0]}")
 
@@ -108,8 +108,18 @@ def drawn(seed: int) -> Plan:
 class ServedWorld(World):
     """One history."""
 
-    def __init__(self, plan: Plan, make: Callable[[str], Server] | None = None) -> None:
+    #: Steps between two copies.
+    COPY = 2
+
+    def __init__(
+        self, plan: Plan, make: Callable[[str], Server] | None = None, coordinator: type[Coordinator] = Coordinator
+    ) -> None:
         super().__init__(plan)
+        self._make_coordinator = coordinator
+        #: The positions of the copies that the coordinator has heard of.
+        self._copied: dict[str, int] = {}
+        #: Steps that the group had when it was founded from a copy.
+        self.survived = 0
         self._make_server = make or (lambda name: Server(name, update, lambda gradients: 1.0))
         self.wanted_servers = set(range(self._draws.randint(1, 3)))
         self.size = self._draws.choice((1, 4, 4, 12))
@@ -123,11 +133,16 @@ class ServedWorld(World):
             self._spawn_server(rank)
         super().run()
 
+    def counts(self) -> dict[str, int]:
+        return {"slices moved": self.moved, "steps kept by copies": self.survived}
+
     # -- what the job's handler does --------------------------------------------------------------------------------
 
     def _start_coordinator(self) -> None:
         self._coordinators += 1
-        self.coordinator = Coordinator(f"c{self._coordinators}", len(self.wanted), len(self.wanted_servers))
+        self._copied.clear()
+        token = f"c{self._coordinators}"
+        self.coordinator = self._make_coordinator(token, len(self.wanted), len(self.wanted_servers))
         if self._coordinators > 1 or self.wanted_servers != set(range(len(self.wanted_servers))):
             self.at(self.delay(0.05), self._resize)
         for process in [*self.processes.values(), *self.servers.values()]:
@@ -139,6 +154,7 @@ class ServedWorld(World):
         process = self.processes[rank]
         process.member.size = self.size
         process.links, process.weights, process.founds, process.taking = {}, [()] * self.size, False, None
+        process.base, process.stepped = 0, False
 
     def _spawn_server(self, rank: int) -> None:
         number = 1 + sum(name.startswith(f"{rank}.") for name in self.servers)
@@ -260,7 +276,7 @@ class ServedWorld(World):
                 self._do(process, process.member.formed(view))
             return
         link.inbox.append(what)
-        if process.doing in ("enter", "transfer", "exchange") and process.group.view.number == view:
+        if process.doing in WAITS and process.group.view.number == view:
             self._advance(process, link)
 
     def _do(self, process: Process, commands: list) -> None:
@@ -268,8 +284,21 @@ class ServedWorld(World):
             self._serve(process, commands)
             return
         if any(isinstance(each, Found) for each in commands):
-            process.weights, process.founds = [()] * self.size, True
+            self._founds(process)
         super()._do(process, commands)
+
+    def _founds(self, process: Process) -> None:
+        heard = max(self._copied.get(each, 0) for each in process.member.view.members)
+        process.base, process.stepped = len(process.copy), False
+        if process.base < heard:
+            raise Violation(f"{process.name} founds the group with {process.base} steps, where a copy has {heard}")
+        self.survived += process.base
+        process.weights, process.founds = [tuple(range(process.base))] * self.size, True
+
+    def _told(self, coordinator: Coordinator, name: str, message: Any) -> None:
+        if coordinator is self.coordinator and isinstance(message, Hello | Copied) and not is_server(name):
+            self._copied[name] = message.copied if isinstance(message, Hello) else message.position
+        super()._told(coordinator, name, message)
 
     def _serve(self, server: ServerProcess, commands: list) -> None:
         for command in commands:
@@ -314,11 +343,23 @@ class ServedWorld(World):
         link.open = False
         if not link.formed:
             self.on(process, self.delay(0.02), self._unformed, group.view.number)
-        elif process.doing in ("enter", "transfer", "exchange") and process.group is group:
+        elif process.doing in WAITS and process.group is group:
             self.on(process, self.delay(0.02), self._broke, process.turn, group)
 
     def _unformed(self, process: Process, number: int) -> None:
         self._do(process, process.member.not_formed(number))
+
+    def _go_on(self, process: Process) -> None:
+        """After a step, in whatever view, the first worker has a copy before it computes: no server can go on."""
+        member = process.member
+        if process.stepped and process.doing is None and member.state == machine.TRAINING:
+            is_due = len(process.chain) >= len(process.copy) + self.COPY
+            if is_due and member.view.members[0] == process.name and len(member.view.servers) > 1:
+                process.doing, process.group = "copy", self._groups[member.view.prefix]
+                self._contribute(process, ("copy",))
+                return
+            process.stepped = False
+        super()._go_on(process)
 
     def _contribute(self, process: Process, what: tuple) -> None:
         link, name, number = process.links[process.group.view.number], process.name, process.group.view.number
@@ -331,12 +372,16 @@ class ServedWorld(World):
         if what[0] == "enter":
             self._to_server(process, link, first, "say", name, number, tuple(what[1]))
             return
+        if what[0] == "copy":
+            for piece, server in self._pieces(link.view):
+                self._to_server(process, link, server, "pull", name, number, piece, True)
+            return
         clock = process.member.clock
-        if clock != len(process.chain):
+        if process.base + clock != len(process.chain):
             raise Violation(f"{name} has trained {process.chain} at clock {clock}")
         self._to_server(process, link, first, "add", name, number, clock, list(what[2]))
         for piece, server in self._pieces(link.view):
-            gradients = [Gradient(process.weights[number_], clock) for number_ in piece]
+            gradients = [Gradient(process.weights[number_], len(process.chain)) for number_ in piece]
             push = Push(piece, clock, gradients, int(what[2][0]), [self._rule] * len(piece))
             self._to_server(process, link, server, "push", name, number, push)
 
@@ -355,6 +400,7 @@ class ServedWorld(World):
             if chain is None and "given" in ops:
                 given = link.inbox.pop(ops.index("given"))[0]
                 chain = given["chain"] if take.whole else (*process.chain, given["chain"])
+                process.base = given["base"]
                 process.taking = (take, chain)
                 if given["weights"] is not None:
                     link.inbox.append(({"op": "relayed"}, range(self.size), given["weights"]))
@@ -365,16 +411,26 @@ class ServedWorld(World):
             elif "relayed" in ops or (chain is not None and ops.count("pulled") == len(self._pieces(link.view))):
                 self._write(process, link, len(chain))
                 process.chain, process.last = chain, None if take.whole else chain[-1]
+                process.stepped = not take.whole
                 process.taking = None
                 self._settled(process, process.turn, process.group, take)
+        elif process.doing == "copy" and ops.count("pulled") == len(self._pieces(link.view)):
+            self._copies(process, link)
         elif process.doing == "exchange" and "add" in ops and ops.count("weights") == len(self._pieces(link.view)):
             offers = next(message["values"] for message, _, _ in link.inbox if message["op"] == "add")
             process.turn += 1
             process.doing = None
             process.last = (len(process.chain), link.view.prefix)
-            process.chain = (*process.chain, process.last)
+            process.chain, process.stepped = (*process.chain, process.last), True
             self._write(process, link, len(process.chain))
             self._do(process, process.member.completed(link.view.number, tuple(offers)))
+
+    def _copies(self, process: Process, link: Link) -> None:
+        """What servers hold, whole: the state after this worker's last step, also where views changed meanwhile."""
+        self._write(process, link, len(process.chain))
+        process.turn += 1
+        process.doing, process.copy, process.stepped = None, process.chain, False
+        self._do(process, process.member.copies(len(process.copy)))
 
     def _write(self, process: Process, link: Link, steps: int) -> None:
         for _, piece, weights in link.inbox:
@@ -395,11 +451,12 @@ class ServedWorld(World):
         orders = process.member.gathered(clocks)
         if founds:
             for piece, server in self._pieces(link.view):
-                parts = [Slice([process.weights[number]]) for number in piece]
+                parts = [Slice([process.weights[number]], process.base) for number in piece]
                 self._to_server(process, link, server, "seed", link.view.number, piece, parts)
         for order in orders:
             if isinstance(order, Give):
                 message = {"op": "given", "chain": process.chain if order.whole else process.last}
+                message["base"] = process.base
                 relays = order.whole and not link.view.planned and link.view.newcomers != link.view.members
                 message["weights"] = list(process.weights) if relays else None
                 to = (link.view.number, order.member, message, [])

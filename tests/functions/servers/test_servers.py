@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training.membership.messages import Order, View
+from training.membership.coordinator import Coordinator
+from training.membership.messages import Order, View, worker_of
 from training.membership.slices import assign, bounds, pieces
 from training.servers import optimizers
 from training.servers.optimizers import Rule
 from training.servers.server import Push, Server
 
-from tests.functions.membership.histories import Violation
+from tests.functions.membership.histories import Group, Process, Violation
 from tests.functions.servers.histories import ServedWorld, drawn, update
 
 TORCH = json.loads(Path(__file__).with_name("optimizers.json").read_text())
@@ -66,15 +67,16 @@ BLOCK = 1000
     ],
 )
 def test_every_update_is_applied_once_and_every_history_ends(first: int) -> None:
-    moved = 0
+    moved = survived = 0
     for number in range(first, first + BLOCK):
         world = ServedWorld(drawn(number))
         try:
             world.run()
         except Violation as violation:
             pytest.fail(f"history {number}: {violation}")
-        moved += world.moved
+        moved, survived = moved + world.moved, survived + world.survived
     assert moved > BLOCK, "slices migrate in these histories"
+    assert survived > BLOCK / 2, "servers die in these histories, and steps are not trained again"
 
 
 ONCE_FAILED = {
@@ -127,3 +129,29 @@ def test_the_histories_find_a_server_that_is_wrong(broken: type[Server]) -> None
     with pytest.raises(Violation):
         for number in range(300):
             ServedWorld(drawn(number), lambda name: broken(name, update, lambda gradients: 1.0)).run()
+
+
+class Forgets(Coordinator):
+    """Does not ask who has the last copy of what a server had."""
+
+    def _by_copy(self, member: str) -> tuple[int, int]:
+        return 0, worker_of(member)
+
+
+class CopiesLate(ServedWorld):
+    """Its first worker has a copy when it goes to a view, where servers may have its next gradient already."""
+
+    def _broke(self, process: Process, turn: int, group: Group) -> None:
+        process.stepped = True
+        super()._broke(process, turn, group)
+
+
+@pytest.mark.parametrize(
+    ("number", "world", "coordinator"), [(291, ServedWorld, Forgets), (50, CopiesLate, Coordinator)]
+)
+def test_the_histories_find_a_copy_that_is_not_used_or_wrong(
+    number: int, world: type[ServedWorld], coordinator: type[Coordinator]
+) -> None:
+    ServedWorld(drawn(number)).run()
+    with pytest.raises(Violation, match="steps"):
+        world(drawn(number), coordinator=coordinator).run()

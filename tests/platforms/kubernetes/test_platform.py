@@ -138,7 +138,10 @@ def run(
             for name in ("n1", "n2"):
                 await cluster.node(name)
             platform = KubernetesPlatform(
-                Api.connect, Settings("coach-functions:9", handler="h"), lambda _: tmp_path, lambda: 0.0
+                Api.connect,
+                Settings("coach-functions:9", "coach-pytorch:9", handler="h"),
+                lambda _: tmp_path,
+                lambda: 0.0,
             )
             nodes = (Node("n1", Resources(4.0, 8.0)), Node("n2", Resources(4.0, 8.0)))
             assert await platform.open(heard) == Cluster(nodes)
@@ -355,6 +358,46 @@ def test_no_epoch_begins_while_the_scheduler_drains_the_gang(run: Any, monkeypat
             await drain(None)  # the preemptor has gone
             await asyncio.wait_for(epoch, 10)
             assert began and not await between_epochs()
+
+    run(body)
+
+
+@pytest.mark.parametrize("framework", ["mxnet", "pytorch"])
+def test_an_elastic_epoch_ends_early_where_the_scheduler_drains_the_gang(
+    run: Any, monkeypatch: pytest.MonkeyPatch, framework: str
+) -> None:
+    asked: list[str] = []
+    over = asyncio.Event()
+
+    class Client(module.GangClient):
+        async def _epoch(self, progress: Any) -> Any:
+            await over.wait()
+            return "report"
+
+        async def _call(self, member: Any, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+            asked.append(body["op"])
+            over.set()
+            return {}
+
+    monkeypatch.setattr(module, "GangClient", Client)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job(framework=framework, servers={"min": 0, "max": 0} if framework == "pytorch" else {"max": 1})
+        async with deployed(platform, cluster, job):
+            order = EpochOrder(
+                whole_epoch([WORKER], "file:///out"), job, {WORKER: "10.1.1.7:8080"}, platform._now() + 60
+            )
+            epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
+            await asyncio.sleep(0)
+            at = "2026-01-01T12:00:00Z"
+            draining = {"by": "default/trial", "since": at, "until": at}
+            await cluster._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
+            await heard.until(lambda: platform._draining("job"))
+            if framework == "mxnet":
+                assert not over.is_set()
+                over.set()
+            assert (await asyncio.wait_for(epoch, 10))[0] == "report"
+            assert asked == ["cut"] * (framework == "pytorch")
 
     run(body)
 

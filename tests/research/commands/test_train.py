@@ -114,6 +114,7 @@ def test_a_network_is_trained_for_the_jobs_of_a_journal(tmp_path: Path, journal:
     assert (made.network.progress[:, 1:, 1:] > 0).all()
 
 
+@pytest.mark.full
 def test_the_page_s_commands_train_compare_and_use_a_network_for_the_jobs_of_a_home(
     tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,14 @@ def test_a_network_that_knows_one_kind_takes_every_job_for_it() -> None:
     assert found["one, Optimus: first"] == 0.0
 
 
+def test_wrong_numbers_of_epochs_mislead_policies_that_look_at_them_alone() -> None:
+    given = {**load("dl2-figure-16").parameters, "jobs": 20, "settings": {"right": {}, "wrong": {"epoch_error": 0.9}}}
+    found = dl2_generality.replicate(given, 1)
+    misled = {label: found[f"wrong, {label}: first"] for label in given["policies"]}
+    assert misled["DRF"] == misled["2 workers and 15 servers"] == 0.0
+    assert misled["Optimus"] != 0.0 and misled["DL²"] != 0.0
+
+
 def test_all_constant_allocations_are_tried_and_the_best_comes_first() -> None:
     given = {**load("dl2-contended-constants").parameters, "jobs": 5, "most": 3}
     found = dl2_constants.replicate(given, 1)

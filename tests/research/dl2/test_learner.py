@@ -68,6 +68,7 @@ def test_one_job_looked_at_again_gives_the_scores_of_all_looked_at() -> None:
     assert void == pytest.approx(anew.void, abs=1e-5)
 
 
+@pytest.mark.full
 def test_a_network_that_imitates_drf_completes_jobs_as_drf_does_in_the_simulator(
     tmp_path: Path,
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_network_that_imitates_drf_completes_jobs_as_drf_does_in_the_simulator
         assert found["DL² / DRF"] == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.full
 def test_a_short_training_is_better_than_no_training() -> None:
     small = case()
     learner = Learner(small, SMALL, 1)

@@ -25,6 +25,7 @@ def test_with_room_for_all_the_placements_agree() -> None:
         assert other["last"] == pytest.approx(gang["last"], rel=0.003)
 
 
+@pytest.mark.full
 def test_below_a_tightness_of_one_nothing_stands_still_and_above_only_gangs_never_do() -> None:
     stuck = {
         (placement, cell): sum(ran(text, *cell, seed)["deadlock"] > 0 for seed in range(5))
@@ -42,6 +43,7 @@ def test_at_a_tight_load_the_placement_changes_the_result() -> None:
     assert stock["mean"] != pytest.approx(gang["mean"], rel=0.003)
 
 
+@pytest.mark.full
 def test_the_order_of_names_decides_under_the_thesiss_rules() -> None:
     """By name all servers of a job come before its first worker; by number they alternate."""
     by_name, by_number = (

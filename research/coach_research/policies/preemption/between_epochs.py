@@ -1,10 +1,10 @@
 """FitGpp, LRTP and RAND for live jobs: a job is preempted at the end of its epoch, so none of its training is lost.
 
-The grace period is the rest of the epoch. `TrialFirst.schedule` decides on nodes; this decides on counts:
-trial-and-error jobs before best-effort ones, each group in queue order; a running job keeps its turn and what it has.
-Where a trial's smallest allocation does not fit, best-effort jobs are preempted (`victims.choose`), those between two
-epochs first; while a trial waits, no best-effort job starts. With what is left over, jobs grow to their maximum, in the
-same order.
+The grace period is the rest of the epoch; of an elastic group the driver ends it after its present step.
+`TrialFirst.schedule` decides on nodes; this decides on counts: trial-and-error jobs before best-effort ones, each
+group in queue order; a running job keeps its turn and what it has. Where a trial's smallest allocation does not fit,
+best-effort jobs are preempted (`victims.choose`), those between two epochs first; while a trial waits, no best-effort
+job starts. With what is left over, jobs grow to their maximum, in the same order.
 """
 
 from __future__ import annotations

@@ -82,6 +82,7 @@ class TrialFirst(SchedulingPolicy):
     #: P: how often a best-effort job may be preempted.
     most: int = field(default=1, metadata={"symbol": "P"})
     chooses_nodes: ClassVar[bool] = False
+    preempts: ClassVar[bool] = True
 
     _between: BetweenEpochs | None = field(default=None, init=False, repr=False)
     _trials: deque[JobId] = field(default_factory=deque, init=False, repr=False)
