@@ -13,7 +13,7 @@ class JobRow:
     state: str
     reason: str
     message: str
-    epoch: int  #: epochs that counted, mini-epochs included
+    epoch: int  #: whole epochs that counted
     framework: str  #: of its model; `any` of a program
     metric: str  #: what the target is about: loss, accuracy, or any other metric of a program
     value: float | None  #: of that metric, after the last epoch
