@@ -25,12 +25,14 @@
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
 # make release     VERSION=0.2.0: version, changelog, schemas, journals, wheels, chart, images' digests, a commit and a tag;
 #                  WITHOUT="journals images chart" leaves parts out
+# make docs        .cache/site: the pages as a site with search and the Python API; COACH_REPOSITORY=https://HOST/OWNER/NAME
+#                  for links to files that are no pages
 # make helm        .cache/bin/helm, for the tests of deploy/chart, built by Go from its module: 5 minutes the first time
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -147,6 +149,16 @@ kubernetes: setup data helm
 	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
 	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
 
+docs: .venv-docs/.ready
+	@rm -rf .cache/docs .cache/site && cp -r docs .cache/docs && cp scripts/site/api.rst .cache/docs/reference
+	@PYTHONPATH=. .venv-docs/bin/python -m sphinx -q -W --keep-going -j auto -c scripts/site .cache/docs .cache/site
+	@echo .cache/site/README.html
+
+.venv-docs/.ready: requirements/docs.txt | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) .venv-docs
+	@$(UV) pip sync --quiet --python .venv-docs/bin/python --require-hashes requirements/docs.txt
+	@touch $@
+
 test-trackers: .venv-trackers/.ready
 	@$(PYTEST) -q tests/report/test_trackers.py
 
@@ -243,6 +255,7 @@ requirements: | $(UV)
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/coach.in -o requirements/coach.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/dev.in -o requirements/dev.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/trackers.in -o requirements/trackers.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/docs.in -o requirements/docs.txt
 
 clean:
-	@rm -rf .venv .venv-functions .venv-trackers .cache .data
+	@rm -rf .venv .venv-functions .venv-trackers .venv-docs .cache .data

@@ -21,6 +21,9 @@ __all__ = ["pytest_addoption", "pytest_configure"]
 for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
     os.environ.pop(name, None)
 
+# A user's own defaults are no part of any test.
+os.environ["COACH_DEFAULTS"] = os.devnull
+
 #: What `make fuzz` found. Every run tries these cases first, whatever the profile.
 COUNTEREXAMPLES = Path(__file__).parent / "counterexamples"
 found = DirectoryBasedExampleDatabase(COUNTEREXAMPLES)

@@ -64,6 +64,14 @@ JobNames = Annotated[
     list[str],
     typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.", autocompletion=complete_job),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field of the jobs, such as optimizer.learningRate=0.1 or workers.max=4; may be repeated.",
+    ),
+]
 Nodes = Annotated[
     str,
     typer.Option(
@@ -130,6 +138,15 @@ Context = Annotated[
 Namespace = Annotated[
     str,
     typer.Option(metavar="NAME", help="Namespace of the pods; without it, the context's."),
+]
+Notify = Annotated[
+    str,
+    typer.Option(
+        metavar="URL|COMMAND",
+        envvar="COACH_NOTIFY",
+        help="Who is sent a message when a job ends, has spent 80 % of its budget, or is predicted anew, and notices "
+        "of budgets: a URL by POST, or a command, as JSON on its standard input and as text in COACH_TEXT.",
+    ),
 ]
 Live = Annotated[
     bool,

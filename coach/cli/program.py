@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,15 +126,16 @@ def text_of(job: LoadedJob) -> str:
 
 
 @contextlib.contextmanager
-def as_files(job: LoadedJob | None, files: Sequence[Path]) -> Iterator[Sequence[Path]]:
-    """The job files to send to a service: that of a program, for as long as it is sent, or `files`."""
-    if job is None:
+def as_files(jobs: Sequence[LoadedJob], files: Sequence[Path]) -> Iterator[Sequence[Path]]:
+    """The job files to send to a service: `files`, or, of a program and of changed jobs, one each, while it is sent."""
+    if files and not any(job.changed for job in jobs):
         yield files
         return
     with tempfile.TemporaryDirectory(prefix="coach-") as folder:
-        path = Path(folder, "job.yaml")
-        path.write_text(text_of(job), encoding="utf-8")
-        yield [path]
+        paths = [Path(folder, f"{job.spec.name}.yaml") for job in jobs]
+        for path, job in zip(paths, jobs, strict=True):
+            path.write_text(text_of(job), encoding="utf-8")
+        yield paths
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -144,14 +146,22 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return list(words[:at]), list(words[at + 1 :])
 
 
-def loaded(command: Sequence[str] | None, files: Sequence[Path] | None, options: Mapping[str, Any]) -> LoadedJob | None:
-    """The job of a program, from its words and options; None where there are job files instead. Raises UserError."""
+def loaded(
+    words: typer.Context, files: Sequence[Path] | None, options: Mapping[str, Any], sets: Sequence[str] = ()
+) -> LoadedJob | None:
+    """The job of a program, from its words and options; None where there are job files instead. Raises UserError.
+
+    `sets`: texts of `--set`.
+    """
     from coach.core.errors import UserError
 
+    command: Sequence[str] | None = words.obj
     given = [name for name, value in options.items() if value]
     if command is None:
         if not files:
-            raise typer.BadParameter("no job file and no program: coach run FILE, or coach run -- python train.py")
+            raise typer.BadParameter(
+                f"no job file and no program: {(own := f'coach {words.info_name}')} FILE, or {own} -- python train.py"
+            )
         for file in files:
             if file.suffix in (".py", ".sh", ".ipynb") or file.name in ("python", "python3", "torchrun"):
                 program = " ".join(str(one) for one in files)
@@ -167,30 +177,39 @@ def loaded(command: Sequence[str] | None, files: Sequence[Path] | None, options:
         raise UserError(f"{files[0]}: a job file or a program behind --, not both")
     if not command:
         raise UserError("nothing follows --: give the program and its arguments")
-    return _loaded(command, options)
+    return _loaded(command, options, sets)
 
 
-def _loaded(command: Sequence[str], options: Mapping[str, Any]) -> LoadedJob:
+def _loaded(command: Sequence[str], options: Mapping[str, Any], sets: Sequence[str]) -> LoadedJob:
     import json
 
+    from coach.cli.job_files import say
     from coach.core.errors import UserError
+    from coach.jobfiles.changes import Changes, defaults_file
     from coach.jobfiles.diagnostics import JobFileError
     from coach.jobfiles.load import load_contents
 
-    document = document_of(command, options)
+    changes = Changes.read(sets, defaults_file())
+    budget = changes.defaults.plain().get("budget")
+    document = document_of(command, options, budget if isinstance(budget, dict) else {})
     path = Path("job.yaml")
     try:
-        return load_contents([(path, json.dumps(document).encode())])[0]
+        found = load_contents([(path, json.dumps(document).encode())], changes=changes)
+        say(found, changes)
+        return found[0]
     except JobFileError as error:
         mistakes = []
         for problem in error.problems:
             option = next((name for name, field in _FIELDS.items() if problem.field.startswith(field)), "")
-            mistakes.append(f"{option or problem.field}: {problem.problem} ({problem.seen}) - {problem.right}")
+            right = problem.right.replace("resumes: true", "--resumes")
+            mistakes.append(f"{option or problem.field}: {problem.problem} ({problem.seen}) - {right}")
         raise UserError("; ".join(mistakes)) from error
 
 
-def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The job file of a program, as plain data."""
+def document_of(
+    command: Sequence[str], options: Mapping[str, Any], usual: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The job file of a program, as plain data. `usual`: the user's usual budget, or its currency alone."""
     from coach.core.errors import UserError
     from coach.platforms.local.cluster import machine
 
@@ -215,11 +234,12 @@ def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str,
             program["metrics"] = {name: options["--metric"]}
     elif options.get("--metric") or options.get("--epochs-in-a-row"):
         raise UserError("--metric, --epochs-in-a-row: only with --target, such as --target loss=0.3")
-    if not options.get("--budget"):
+    if not options.get("--budget") and not usual.keys() - {"currency"}:
         raise UserError("--budget: required, such as --budget 5USD, or --budget unlimited")
     if options.get("--resumes"):
         program["resumes"] = True
-    spec["budget"] = budget_of(options["--budget"])
+    if options.get("--budget"):
+        spec["budget"] = budget_of(options["--budget"], usual.get("currency", ""))
     if options.get("--batch"):
         program["batch"] = options["--batch"]
     spec["workers"] = {"min": fewest, "max": workers}
@@ -280,13 +300,13 @@ def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
     return {"metric": name, "value": value, **goal, "epochsInARow": epochs_in_a_row}
 
 
-def budget_of(text: str) -> dict[str, Any]:
-    """`5USD`, or `unlimited`, as a job file has it. Raises UserError."""
+def budget_of(text: str, currency: str = "") -> dict[str, Any]:
+    """`5USD`, or `unlimited`, as a job file has it; `5` is of `currency`. Raises UserError."""
     from coach.core.errors import UserError
 
     if text == UNLIMITED:
         return {"unlimited": True}
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})\s*", text)
-    if found is None:
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})?\s*", text)
+    if found is None or not (found[2] or currency):
         raise UserError(f"--budget {text}: an amount and its currency, such as 5USD or 0.50EUR; or unlimited")
-    return {"amount": float(found[1]), "currency": found[2].upper()}
+    return {"amount": float(found[1]), "currency": (found[2] or currency).upper()}

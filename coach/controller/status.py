@@ -55,7 +55,7 @@ def of_job(
         message=row.message[:_LONGEST],
         target=formatting.goal(row.metric, row.target),
         progress=_percent(job),
-        epochs=row.full_epochs,
+        epochs=row.epoch,
         loss=_rounded(row.loss),
         accuracy=_rounded(row.accuracy),
         workers=row.workers,

@@ -153,8 +153,10 @@ class Handler:
         known_points: tuple[KnownSpeed, ...] = (),
         known_epochs: float | None = None,
         request: str = "",
+        *,
+        weights: str | None = None,
     ) -> None:
-        """Take on a job. `checkpoints` is the URI of the folder for its checkpoints; `request` as in `JobSubmitted`.
+        """Take on a job. `checkpoints` is the URI of the folder for its checkpoints; the others as in `JobSubmitted`.
 
         Raises UserError where the journal has a job of that name, or the job's account can never pay it.
         """
@@ -163,7 +165,9 @@ class Handler:
         self.refuse_unpayable(spec)
         self._submitted.add(spec.name)
         self._send(
-            ev.JobSubmitted(self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request)
+            ev.JobSubmitted(
+                self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request, weights
+            )
         )
 
     def refuse_unpayable(self, spec: TrainingJob) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coach.core.cluster import Allocation, Node
+from coach.core.errors import UserError
 from coach.core.estimation.convergence import CurvePoint
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import events as ev
@@ -17,7 +18,7 @@ from coach.core.jobs.fitted_models import FittedSpeed
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.enough_money import enough
 from coach.core.spec.job import TrainingJob
-from coach.handler.state.state_directory import StoredJob
+from coach.handler.state.state_directory import StoredJob, unknown_job
 
 
 def known_points(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> tuple[KnownSpeed, ...]:
@@ -50,6 +51,22 @@ def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node,
         surface, _ = fit_models(job.speed_points(), (), job.spec.curve)
         job.surface = None if surface is None else FittedSpeed(surface)
     return job
+
+
+def initial_weights(past: Mapping[str, StoredJob], spec: TrainingJob) -> str | None:
+    """URI of the checkpoint that the job begins with, by `spec.init`; None without. Raises UserError."""
+    init = spec.spec.init
+    if init is None or init.job is None:
+        return None if init is None else init.checkpoint
+    if init.job not in past:
+        raise UserError(f"{spec.name}: spec.init.job: {unknown_job(init.job, past)}")
+    job = past[init.job].job
+    framework = job.spec.framework
+    if framework is not spec.spec.framework or not job.epochs:
+        has = f"is of {framework.value}" if job.epochs else "has trained no epoch yet"
+        right = f"a job of {spec.spec.framework.value} that has trained"
+        raise UserError(f"{spec.name}: spec.init.job: {init.job} {has}; {right}")
+    return (job.best or job.epochs[-1]).report.weights
 
 
 def budget_warning(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> str:
@@ -130,7 +147,7 @@ def _work(spec: TrainingJob) -> tuple[Any, ...]:
 def _learning(spec: TrainingJob) -> tuple[Any, ...]:
     fields = spec.spec
     data = fields.data and fields.data.model_copy(update={"readers": 0})
-    return _model(spec), data, _epoch(spec), fields.batch_size, fields.mode, fields.optimizer, fields.clip
+    return _model(spec), data, _epoch(spec), fields.batch_size, fields.mode, fields.optimizer, fields.clip, fields.init
 
 
 def _epoch(spec: TrainingJob) -> object:

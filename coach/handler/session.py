@@ -26,7 +26,7 @@ from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import Foreground, RunObserver, over
-from coach.handler.prior_runs import budget_warning, known_epochs, known_points
+from coach.handler.prior_runs import budget_warning, initial_weights, known_epochs, known_points
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose
@@ -34,13 +34,15 @@ from coach.platforms.base import Platform, Progress
 
 #: Makes the platform: from the nodes, the folder for a job's logs, and the handler's clock.
 MakePlatform = Callable[[StateDirectory, Callable[[], float]], Platform]
+#: What runs for as long as a handler does.
+Meanwhile = Callable[[Handler, Journal], contextlib.AbstractAsyncContextManager[None]]
 
 
 class Session(Foreground):
     """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has their final state.
 
     `resumed` names jobs that go on as they are, each with `added_budget` more nano-units, and with the model
-    `accepted` where it is given.
+    `accepted` where it is given. `meanwhile` is entered when the handler has started.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Session(Foreground):
         resumed: Sequence[str] = (),
         added_budget: Money = 0,
         accepted: Model | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> None:
         super().__init__(watcher)
         self.home = home
@@ -67,6 +70,7 @@ class Session(Foreground):
         self._resumed = resumed
         self._added_budget = added_budget
         self._accepted = accepted
+        self._meanwhile = meanwhile
         self._pending: set[str] = set()
 
     @property
@@ -128,7 +132,8 @@ class Session(Foreground):
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = Handler(platform, journal, self.policy, resumed=self._resumed)
         self.handler.observers.append(self._observe)
-        async with self._watched(), self.handler:
+        meanwhile = self._meanwhile(self.handler, journal) if self._meanwhile else contextlib.nullcontext()
+        async with self._watched(), self.handler, meanwhile:
             self._start_jobs(self.handler, past)
             for one in self.chosen:
                 if one.said:
@@ -142,6 +147,7 @@ class Session(Foreground):
         for one in self.chosen:
             if one.past is None:
                 handler.refuse_unpayable(one.spec)
+                initial_weights(past, one.spec)
         for one in self.chosen:
             if one.past is None:
                 if words := budget_warning(one.spec, past, self.nodes):
@@ -153,6 +159,7 @@ class Session(Foreground):
                     checkpoints_uri(self.home, one.spec, handler.checkpoints),
                     known_points(past.values(), one.spec, self.nodes),
                     known_epochs(past.values(), one.spec),
+                    weights=initial_weights(past, one.spec),
                 )
             elif (job := handler.jobs[one.name]).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)

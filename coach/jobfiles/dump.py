@@ -37,6 +37,17 @@ def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def as_new(job: TrainingJob) -> str:
+    """Its document for another job: without the hashes of files, which may have changed since."""
+    spec = job.spec
+    work = {
+        name: part.model_copy(update={"sha256": None} | ({"files": None} if name == "model" else {}))
+        for name, part in (("model", spec.model), ("program", spec.program))
+        if part is not None
+    }
+    return to_yaml(job.model_copy(update={"spec": spec.model_copy(update=work)}))
+
+
 def to_yaml_file(documents: Sequence[str], head: str = "") -> str:
     """The text of a file with these documents, and a comment on top."""
     top = "".join(f"{line}\n" for line in _comment(head, 0))

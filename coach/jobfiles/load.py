@@ -21,6 +21,7 @@ from coach.core.spec.job import DataFormat, Framework, TrainingJob
 from coach.core.spec.training import MAX_FILES, file_and_net
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles import siblings
+from coach.jobfiles.changes import NO_CHANGES, Changes
 from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.framework import MAX_PARSED_BYTES, defined, guess
@@ -39,6 +40,7 @@ _PATH_FIELDS = (
     ("spec", "data", "uri"),
     ("spec", "checkpoint", "uri"),
     ("spec", "program", "directory"),
+    ("spec", "init", "checkpoint"),
 )
 #: The folder that `make data` makes.
 OF_EXAMPLES = (".data", "mnist-digits")
@@ -55,6 +57,8 @@ class LoadedJob:
     path: Path
     spec: TrainingJob
     warnings: tuple[Problem, ...] = ()
+    changed: bool = False  #: whether it differs from its file, by `--set` or defaults
+    defaults: tuple[str, ...] = ()  #: those of the user's defaults that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class _Found:
     document: YamlNode
     job: TrainingJob
     guessed: Framework | None = None  #: where the file does not say the framework, but the model file shows it
+    defaults: tuple[str, ...] = ()
 
     def wrote(self, at: tuple[str, ...], value: str) -> bool:
         """Whether the file has this value there; else it is a default, or replaces a mistake."""
@@ -84,7 +89,7 @@ class _Found:
 def read_jobs(data: bytes | str, name: str = "job.yaml", knows: Knows = nothing_known) -> list[TrainingJob]:
     """The jobs in the text of a job file, paths as they stand there. Raises JobFileError, mistakes in `name`."""
     encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    found, problems = _read(encoded, Path(name), lambda document, path: None, knows)
+    found, problems = _read(encoded, Path(name), lambda document, path: None, knows, NO_CHANGES)
     if problems:
         raise JobFileError(problems)
     return [one.job for one in found]
@@ -97,13 +102,14 @@ def load_jobs(
     inside: Sequence[Path] | None = None,
     volumes: Sequence[Path] = (),
     knows: Knows = nothing_known,
+    changes: Changes = NO_CHANGES,
 ) -> list[LoadedJob]:
     """The jobs of all `paths`, in order, ready to run. Raises JobFileError with the mistakes of all of them.
 
     `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
     `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
     `volumes`: folders that only the functions have; what is in them is not looked at.
-    `knows`: which optimizers a framework has.
+    `knows`: which optimizers a framework has. `changes`: put into each job before it is checked.
     """
     contents: list[tuple[Path, bytes | YamlNode | Problem]] = []
     for path in map(Path, paths):
@@ -112,7 +118,9 @@ def load_jobs(
         except (OSError, ValueError) as error:
             seen = getattr(error, "strerror", None) or str(error)
             contents.append((path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs")))
-    return load_contents(contents, check_files=check_files, inside=inside, volumes=volumes, knows=knows)
+    return load_contents(
+        contents, check_files=check_files, inside=inside, volumes=volumes, knows=knows, changes=changes
+    )
 
 
 def load_contents(
@@ -122,6 +130,7 @@ def load_contents(
     inside: Sequence[Path] | None = None,
     volumes: Sequence[Path] = (),
     knows: Knows = nothing_known,
+    changes: Changes = NO_CHANGES,
 ) -> list[LoadedJob]:
     """The same for files that were read elsewhere: the path of each, and its content (or why it was not read).
 
@@ -134,7 +143,7 @@ def load_contents(
         if isinstance(data, Problem):
             problems.append(data)
             continue
-        jobs, mistakes = _read(data, path, partial(_framework, inside=inside, volumes=volumes), knows)
+        jobs, mistakes = _read(data, path, partial(_framework, inside=inside, volumes=volumes), knows, changes)
         found += jobs
         problems += mistakes
     problems += _named_twice(found)
@@ -142,10 +151,11 @@ def load_contents(
     for one in found:
         job, mistakes = _resolved(one, check_files, inside, volumes)
         problems += mistakes
-        loaded.append(LoadedJob(one.path, job, tuple(_warnings(one))))
+        changed = bool(changes.fields or one.defaults)
+        loaded.append(LoadedJob(one.path, job, tuple(_warnings(one)), changed, one.defaults))
     if problems:
         order = {str(path): index for index, path in reversed(list(enumerate(files)))}
-        raise JobFileError(sorted(problems, key=lambda p: (order[p.path], p.line, p.column)))
+        raise JobFileError(sorted(problems, key=lambda p: (order.get(p.path, -1), p.line, p.column)))
     return loaded
 
 
@@ -165,17 +175,22 @@ def _contents(path: Path) -> bytes:
 
 
 def _read(
-    data: bytes | YamlNode, path: Path, framework: Callable[[YamlNode, Path], Framework | None], knows: Knows
+    data: bytes | YamlNode,
+    path: Path,
+    framework: Callable[[YamlNode, Path], Framework | None],
+    knows: Knows,
+    changes: Changes,
 ) -> tuple[list[_Found], list[Problem]]:
     documents, problems = ([data], []) if isinstance(data, YamlNode) else read(data, str(path))
     reported = tuple(problems)
     found = []
     for document in documents:
+        defaults = changes.apply(document)
         guessed = framework(document, path)
         job, mistakes = check(document, str(path), reported, guessed, knows)
-        problems += mistakes
+        problems += [changes.placed(mistake, defaults) for mistake in mistakes]
         if job is not None:
-            found.append(_Found(path, document, job, guessed))
+            found.append(_Found(path, document, job, guessed, defaults))
     if not documents and not problems:
         right = "a document with apiVersion, kind, metadata and spec"
         problems.append(Problem(str(path), 1, 1, "", "no job in the file", "nothing", right))
@@ -280,6 +295,7 @@ def _resolved(
 def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, Any]) -> list[Problem]:
     """What is wrong with a local file or folder. Fills in the hash of a model file."""
     is_model, is_program = at[1] == "model", at[1] == "program"
+    what = {"model": "a Python file", "init": "a checkpoint"}
     try:
         status = path.stat()
         if is_program:
@@ -288,8 +304,10 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
             if (digest := program_digest(path, holder["command"])) is not None:
                 holder.setdefault("sha256", digest)
             return []
-        if is_model and not stat.S_ISREG(status.st_mode):
-            return [found.problem(at, "not a file", _shown(path), "a Python file")]
+        if at[1] in what and not stat.S_ISREG(status.st_mode):
+            return [found.problem(at, "not a file", _shown(path), what[at[1]])]
+        if at[1] == "init":
+            return []
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             return [found.problem(at, "not a file", _shown(path), "a file or folder")]
         if is_model and status.st_size > MAX_MODEL_BYTES:
@@ -306,7 +324,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
         with path.open("rb") as file:
             digest = _sha256(file)
     except FileNotFoundError:
-        return [found.problem(at, "no such file", _shown(path), _instead(found, is_model, path))]
+        return [found.problem(at, "no such file", _shown(path), _instead(found, at[1], path))]
     except (OSError, ValueError) as error:
         seen = getattr(error, "strerror", None) or str(error)
         where = Path(getattr(error, "filename", None) or path)
@@ -386,9 +404,9 @@ def _other_format(found: _Found, path: Path) -> list[Problem]:
     return [found.problem(("spec", "data", "format"), "the data has another format", seen, f"{wrong.format}{then}")]
 
 
-def _instead(found: _Found, is_model: bool, path: Path) -> str:
-    if is_model:
-        return "the path of the model file, relative to the job file"
+def _instead(found: _Found, field: str, path: Path) -> str:
+    if field in ("model", "init"):
+        return f"the path of the {'model file' if field == 'model' else 'checkpoint'}, relative to the job file"
     if found.job.spec.data is None:
         return "the folder that the command runs in, relative to the job file"
     if path.parts[-2:] == OF_EXAMPLES:

@@ -20,6 +20,7 @@ from typing import Any
 
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
+from coach.jobfiles.changes import ALIASES
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_contents
 
@@ -32,8 +33,6 @@ SEED = "seed"
 #: A value of a parameter.
 Value = str | int | float | bool
 
-#: Fields that a job file may call by another name.
-_ALIASES = {"optimizer.lr": "optimizer.learningRate"}
 _RANGE = re.compile(r"(log)?(uniform|randint)\(([^,()]+),([^,()]+)\)")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _RIGHT = "values such as 0.01,0.1, or a range: uniform(0,1), loguniform(1e-4,1e-1), randint(1,8), lograndint(16,512)"
@@ -256,7 +255,7 @@ def _leave_out(program: dict[str, Any], key: str) -> None:
 
 def _put(spec: dict[str, Any], key: str, value: Value) -> None:
     """Set a field of a job file by its path."""
-    *path, last = _ALIASES.get(key, key).split(".")
+    *path, last = ALIASES.get(key, key).split(".")
     for name in path:
         inner = spec.setdefault(name, {})
         if not isinstance(inner, dict):

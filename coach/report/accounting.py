@@ -12,6 +12,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.accounts import Account, Accounts
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason
 from coach.core.lifecycle.account_forecast import account_forecast
@@ -132,6 +133,8 @@ class LedgerBook:
     def __init__(self, name: str) -> None:
         self._name = name
         self._orders: dict[str, act.RunEpoch] = {}
+        self._ordinals: dict[str, int] = {}  #: by token
+        self._kinds: list[EpochKind] = []  #: of the epochs that counted
         self._outcomes: dict[str, str] = {}
         self._costs: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
@@ -143,8 +146,13 @@ class LedgerBook:
         match record:
             case act.RunEpoch():
                 self._orders[record.token] = record
+                self._ordinals[record.token] = 1 + self._kinds.count(record.kind)
             case ev.EpochFinished():
                 self._outcomes[record.token] = "counted"
+                if (order := self._orders.get(record.token)) is not None:
+                    self._kinds.append(order.kind)
+            case act.RollBack():
+                del self._kinds[record.epochs :]
             case ev.EpochFailed():
                 self._outcomes.setdefault(record.token, record.reason.value)
             case act.Settle():
@@ -162,7 +170,7 @@ class LedgerBook:
             rows.append(
                 LedgerRow(
                     job=self._name,
-                    epoch=order.number,
+                    epoch=self._ordinals[token],
                     attempt=order.attempt,
                     kind=order.kind.value,
                     workers=order.allocation.workers,

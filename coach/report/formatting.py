@@ -141,7 +141,7 @@ def resumes_from(job: Job) -> str:
     program = job.spec.program
     if not job.epochs or (program is not None and not program.resumes):
         return "the start"
-    return f"the checkpoint of epoch {len(job.epochs)}" if program is None else "its newest checkpoint"
+    return f"the checkpoint of {job.epochs[-1].name}" if program is None else "its newest checkpoint"
 
 
 def limits(smallest: Allocation, largest: Allocation) -> str:

@@ -91,8 +91,8 @@ class EventFormatter:
         if not job.running:
             return None
         if record.now or job.spec.program is not None:
-            return f"stopping epoch {job.running.number} now"
-        return f"stopping at the end of epoch {job.running.number}"
+            return f"stopping {job.name_of(job.running)} now"
+        return f"stopping at the end of {job.name_of(job.running)}"
 
     def _priority(self, _job: Job, record: ev.PriorityChanged) -> str:
         return f"priority {record.priority} from now on"
@@ -138,8 +138,7 @@ class EventFormatter:
         again = f", attempt {record.attempt}" if record.attempt > 1 else ""
         limit = f"at most {formatting.duration(record.deadline)}"
         hold = f"{formatting.money(record.reservation, _currency(job))} reserved"
-        what = "mini-epoch" if record.kind is EpochKind.PROBE else "epoch"
-        return f"{what} {record.number} starts with {record.allocation}{again}: {limit}, {hold}", False
+        return f"{job.name_of(record)} starts with {record.allocation}{again}: {limit}, {hold}", False
 
     def _changed_prediction(self, job: Job, record: act.RunEpoch) -> str | None:
         now, before = Prediction.of(job, record), self._predictions.get(job.name)
@@ -162,10 +161,10 @@ class EventFormatter:
             return f"changed workers in the same process: {time} from the last report before it to the first after it"
         if not names:
             return None
-        epoch = next((e.number for e in reversed(job.epochs) if e.token == record.token), None)
+        epoch = next((e.name for e in reversed(job.epochs) if e.token == record.token), None)
         running = formatting.count(names.total(), "process", "processes")
         shown = ", ".join(f"{many} {name}" for name, many in names.most_common(5))
-        return f"epoch {epoch}: its code left {running} running ({shown}); they end with its workers"
+        return f"{epoch}: its code left {running} running ({shown}); they end with its workers"
 
     def _settle(self, job: Job, record: act.Settle) -> str | tuple[str, bool] | None:
         cost = formatting.money(record.amount, _currency(job))
@@ -182,7 +181,7 @@ class EventFormatter:
         kind = ""
         if epoch.kind is EpochKind.PROBE:
             kind = f" ({formatting.percent(epoch.fraction)} of the data)"
-        elif report.at_epoch not in (None, epoch.number):
+        elif report.at_epoch not in (None, epoch.ordinal):
             kind = f" (the program's epoch {report.at_epoch:g})"
         measured = {"loss": report.loss, "accuracy": report.accuracy, job.metric: report.value(job.metric)}
         if job.metric != "accuracy":
@@ -192,7 +191,7 @@ class EventFormatter:
         lost = f" ({report.workers_lost} lost or late)" if report.workers_lost else ""
         time = formatting.duration(epoch.seconds)
         cost = formatting.money(epoch.cost, _currency(job))
-        return f"epoch {epoch.number}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}"
+        return f"{epoch.name}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}"
 
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
         if record.reason in (Reason.SUSPENDED, Reason.CANCELLED_BY_USER):
@@ -202,8 +201,8 @@ class EventFormatter:
         return f"an epoch failed: {REASON_INFO[record.reason].words} ({record.reason.value}): {record.message}"
 
     def _back(self, job: Job, record: act.RollBack) -> str:
-        where = f"to the checkpoint of epoch {record.epochs}" if record.epochs else "to the start"
-        return f"back {where}: epoch {record.epochs + 1} is trained again"
+        where = f"to the checkpoint of {job.epochs[record.epochs - 1].name}" if record.epochs else "to the start"
+        return f"back {where}: what came after it is trained again"
 
     def _lost(self, job: Job, record: ev.PodLost) -> str:
         return f"{record.pod.name} is gone: {record.message}"

@@ -23,9 +23,9 @@ def chosen_epoch(job: Job, asked: str) -> Epoch:
     if asked == "best":
         return job.best or job.epochs[-1]
     number = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
-    if not 1 <= number <= len(job.epochs):
-        raise UserError(f"--epoch {asked!r}: must be best, last, or a number from 1 to {len(job.epochs)}")
-    return job.epochs[number - 1]
+    if not 1 <= number <= job.full_epoch_count:
+        raise UserError(f"--epoch {asked!r}: must be best, last, or a number from 1 to {job.full_epoch_count}")
+    return job.full_epochs[number - 1]
 
 
 def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
         if spec.optimizer is None
         else spec.optimizer.model_dump(mode="json", by_alias=True, exclude_none=True),
         "seed": spec.seed,
-        "epoch": epoch.number,
+        "epoch": epoch.ordinal,
         "passesOverTheData": sum(
             one.report.samples / (one.report.pass_samples or one.report.data_size) for one in until
         ),

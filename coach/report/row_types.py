@@ -13,8 +13,7 @@ class JobRow:
     state: str
     reason: str
     message: str
-    epoch: int  #: epochs that counted, mini-epochs included
-    full_epochs: int
+    epoch: int  #: whole epochs that counted
     framework: str  #: of its model; `any` of a program
     metric: str  #: what the target is about: loss, accuracy, or any other metric of a program
     value: float | None  #: of that metric, after the last epoch
@@ -49,6 +48,7 @@ class JobDetails(JobRow):
     """A job's row with what a page shows of it. Times are ISO 8601 with an offset, money is in currency units."""
 
     reason_text: str
+    labels: dict[str, str]
     left: float | None  #: of the budget: neither spent nor reserved; None without a budget
     rate: float | None  #: an hour, for what it holds now; None where it holds nothing
     done_at: str | None  #: when it is expected to be done, with an 80 % interval
@@ -67,8 +67,8 @@ class EpochRow:
     """
 
     job: str
-    epoch: int
-    kind: str  #: mini or real
+    epoch: int  #: its number among those of its kind
+    kind: str  #: probe (a mini-epoch) or full
     loss: float | None  #: of mini-epochs only the first is evaluated
     accuracy: float | None
     servers: int
@@ -101,7 +101,7 @@ class ForecastRow:
 
     job: str
     share: float
-    epoch: int  #: that ran then
+    epoch: int  #: that ran then, mini-epochs counted
     seconds: float | None
     seconds_low: float | None
     seconds_high: float | None

@@ -87,6 +87,7 @@ def _more(job: Job, row: JobRow, now: float) -> dict[str, Any]:
         iso(now + seconds) if seconds is not None else None for seconds in (row.eta, row.eta_low, row.eta_high)
     )
     return {
+        "labels": job.job_file.metadata.labels,
         "reason_text": REASON_INFO[Reason(row.reason)].words,
         "left": None if left is None else to_amount(left),
         "rate": None if held == NOTHING or job.ended else job.billed_rate * 3600,

@@ -45,9 +45,8 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         name=job.name,
         state=(State.WAITING if left_alone else job.state).value,
         reason=(Reason.HANDLER_STOPPED if left_alone else job.reason).value,
-        message=f"{ORPHAN}, after {count(len(job.epochs), 'epoch')}" if left_alone else job.message,
-        epoch=len(job.epochs),
-        full_epochs=job.full_epoch_count,
+        message=f"{ORPHAN}, after {count(job.full_epoch_count, 'epoch')}" if left_alone else job.message,
+        epoch=job.full_epoch_count,
         framework=job.spec.framework.value,
         metric=job.metric,
         value=_finite(last.report.value(job.metric)) if last else None,
@@ -122,7 +121,7 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
         rows.append(
             EpochRow(
                 job=job.name,
-                epoch=epoch.number,
+                epoch=epoch.ordinal,
                 kind=epoch.kind.value,
                 workers=epoch.allocation.workers,
                 servers=epoch.allocation.servers,

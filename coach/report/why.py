@@ -32,7 +32,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     `orphan`: it has not ended, but no handler has its journal.
     """
     if orphan and job.reason not in RESUMABLE:
-        state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(len(job.epochs), 'epoch')}"
+        state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(job.full_epoch_count, 'epoch')}"
         return [state, *_next_command(job), _money(job)]
     lines = [_state(job)]
     if job.ended:

@@ -135,7 +135,7 @@ class _Jobs(Collector):
                 continue
             at = shown_allocation(job) if job.running else None
             currency = job.price_book.currency
-            values["epoch"].add_metric([job.name], len(job.epochs))
+            values["epoch"].add_metric([job.name], job.full_epoch_count)
             values["workers"].add_metric([job.name], at.workers if at else 0)
             values["servers"].add_metric([job.name], at.servers if at else 0)
             if last := job.last_evaluated:

@@ -26,6 +26,7 @@ from coach.core.money import to_money
 from coach.handler.accounts import terms as account_terms
 from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import show
+from coach.jobfiles.dump import as_new
 from coach.report.formatting import iso
 from coach.report.row_types import AccountRow, JobRow
 from coach.report.status import epoch_rows, forecast_rows
@@ -34,7 +35,7 @@ from coach.service.errors import may_answer
 from coach.service.function_logs import log_files, read
 from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
-from coach.service.operations import NoSuchJobError, Service
+from coach.service.operations import NoSuchJobError, ReadOnlyError, Service
 from coach.service.requests import KeyedRequest, find
 
 #: Rows of the journal in one answer, at most.
@@ -211,14 +212,16 @@ async def list_jobs(  # noqa: PLR0917 - they are queries
     after: After = 0,
     wait: Wait = 0.0,
     state: Annotated[list[State], Query(max_length=9, description="Only jobs in these states.")] = [],  # noqa: B006
-    q: Annotated[str, Query(max_length=100, description="Only jobs whose name has this in it.")] = "",
+    q: Annotated[
+        str, Query(max_length=100, description="Only jobs whose name, or a label as key=value, has this in it.")
+    ] = "",
     limit: Annotated[int, Query(ge=0, le=100_000, description="Jobs in one answer, at most; 0: all.")] = 0,
     cursor: Annotated[str, Query(max_length=40, description="`next` of the previous answer.")] = "",
 ) -> Response:
     """The state of jobs, in the order of their submission."""
     await context.wait_for_news(after, wait)
     service = context.service
-    names = [name for name, job in service.jobs.items() if q in name and (not state or job.state in state)]
+    names = [name for name, job in service.jobs.items() if _matches(job, q) and (not state or job.state in state)]
     total, begin = len(names), 0
     if cursor:
         if cursor not in service.jobs:
@@ -237,6 +240,10 @@ async def list_jobs(  # noqa: PLR0917 - they are queries
     return Response(_LIST.dump_json(found), media_type="application/json")
 
 
+def _matches(job: Job, text: str) -> bool:
+    return text in job.name or any(text in f"{key}={value}" for key, value in job.job_file.metadata.labels.items())
+
+
 @jobs.get("/{name}", responses=may_answer(404, 422))
 async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0.0) -> schemas.JobDetail:
     """One job with its epochs and its ledger."""
@@ -253,6 +260,8 @@ async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0
         forecasts=forecast_rows(found),
         ledger=books.ledger,
         spec=found.job_file.to_json(),
+        text=as_new(found.job_file),
+        note=service.home.note(name),
     )
 
 
@@ -326,6 +335,15 @@ async def submit(context: InContext, submission: schemas.Submission, key: Key = 
 def contents(submission: schemas.Submission | schemas.Simulation) -> list[tuple[Path, bytes]]:
     """The files of a request: path and content."""
     return [(Path(file.path), file.text.encode()) for file in submission.files]
+
+
+@jobs.put("/{name}/note", responses=may_answer(404, 409, 413, 422))
+async def write_note(context: InContext, known: Known, note: schemas.Note) -> schemas.Note:
+    """Keep what a user writes about a job, in place of what was there."""
+    if context.service.read_only:
+        raise ReadOnlyError("this page only shows jobs; to write notes: coach serve")
+    context.service.home.write_note(known.name, note.text)
+    return note
 
 
 @jobs.post("/{name}/cancel", responses=may_answer(404, 409, 422))

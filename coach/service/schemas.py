@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -282,6 +284,13 @@ class QueueRow(BaseModel):
     message: str
 
 
+def _html(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for a notebook."""
+    cells = ["".join(f"<th>{escape(one)}</th>" for one in head)]
+    cells += ["".join(f"<td>{escape('-' if one is None else str(one))}</td>" for one in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
 class JobList(BaseModel):
     """Jobs. `seq` is the number of the last record of any job.
 
@@ -294,6 +303,10 @@ class JobList(BaseModel):
     total: int
     next: str | None
     jobs: list[JobDetails]
+
+    def _repr_html_(self) -> str:
+        fields = ("name", "state", "epoch", "metric", "value", "target", "spent", "budget", "currency")
+        return _html(fields, ([getattr(row, name) for name in fields] for row in self.jobs))
 
 
 class TakenJob(BaseModel):
@@ -319,7 +332,7 @@ class JobDetail(BaseModel):
     """One job with its epochs, its ledger, the steps that led to its allocation, and its file.
 
     `remaining`: epochs that it is expected to train still; None for one that has ended. `forecasts`: of one that has
-    ended, what was predicted of it as a whole.
+    ended, what was predicted of it as a whole. `text`: its file in YAML, to be edited and submitted as another job.
     """
 
     seq: int
@@ -330,6 +343,22 @@ class JobDetail(BaseModel):
     forecasts: list[ForecastRow]
     ledger: list[LedgerRow]
     spec: dict[str, Any]
+    text: str
+    note: str
+
+    def _repr_html_(self) -> str:
+        row = self.job
+        fields = ("epoch", "kind", "workers", "servers", "loss", "accuracy", "seconds", "cost")
+        said = escape(f"{row.name}: {row.state}, {row.message or row.reason_text}; {row.spent:g} {row.currency} spent")
+        return f"<p>{said}</p>{_html(fields, ([getattr(one, name) for name in fields] for one in self.epochs))}"
+
+
+class Note(BaseModel):
+    """What a user writes about a job."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[str, Field(max_length=10_000)]
 
 
 class EventLine(BaseModel):

@@ -41,7 +41,7 @@ from coach.service.bind import Http, allow_many_files, listen, refuse_strangers
 from coach.service.http_app import make_app
 from coach.service.operations import Service
 from coach.service.schemas import LONGEST_WAIT
-from coach.service.views.webhook import sending
+from coach.service.views.messages import sending
 
 if TYPE_CHECKING:
     from coach.platforms.kubernetes_api.election import Lead
@@ -59,7 +59,7 @@ class Serving:
     `token` None: the state folder's own. `folders`: those in which job files may name paths. `volumes`: folders that
     only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
     for new records (seconds). `host_names`: those by which browsers may reach the page. `companion` runs as long as
-    the service does. `webhook`: the URL that is sent notices and the ends of jobs; empty for none.
+    the service does. `notify`: who is sent messages (`coach.service.views.messages`); empty where none is sent.
     `lead`: of several handlers this one leads, by a lease.
     """
 
@@ -75,7 +75,7 @@ class Serving:
     longest_wait: float = LONGEST_WAIT
     host_names: frozenset[str] = frozenset()
     companion: Callable[[Service], Coroutine[Any, Any, None]] | None = None
-    webhook: str = ""
+    notify: str = ""
     lead: Lead | None = None
 
 
@@ -178,7 +178,7 @@ class _Running:
         narrator = EventFormatter(lambda: handler.jobs)
         handler.observers.append(lambda event, actions: _tell(narrator, handler.jobs, event, actions))
         with contextlib.closing(service):
-            async with handler, sending(self._serving.webhook, service):
+            async with handler, sending(self._serving.notify, handler, service.reader):
                 await self._begin(service)
         return 0
 

@@ -115,6 +115,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
                 "microBatch",
                 "evaluationBatch",
                 "epoch",
+                "init",
             )
         ),
         _of_programs(rule("has(self.image)", "required - the image that the program runs in", ".image")),
@@ -308,6 +309,10 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
     ],
     ("clip",): [rule("has(self.norm) || has(self.value)", "clips nothing - a norm, or a value")],
+    ("init",): [
+        rule("has(self.job) || has(self.checkpoint)", "neither job nor checkpoint - one of job and checkpoint"),
+        rule("!has(self.job) || !has(self.checkpoint)", "both job and checkpoint - one of job and checkpoint"),
+    ],
     ("epoch",): [
         rule(
             "has(self.samples) || has(self.fraction) || has(self.time)",

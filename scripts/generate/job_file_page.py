@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from coach.core.spec.job import TrainingJob
 from coach.jobfiles.hints import allowed
 from coach.jobfiles.schema import Schema, branches, tree
 
 PAGE = Path("docs/reference/job-file.md")
 BEGIN = "<!-- fields: written by python -m scripts.generate -->"
 END = "<!-- end of fields -->"
+#: For editors.
+SCHEMA = Path("docs/reference/job-file.schema.json")
+
+
+def schema() -> str:
+    """A job file's JSON schema, as editors read it."""
+    found = TrainingJob.model_json_schema(by_alias=True)
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **found}, indent=1) + "\n"
 
 
 def table() -> str:

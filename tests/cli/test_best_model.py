@@ -68,7 +68,7 @@ def test_the_money_is_used_for_epochs_and_the_best_model_is_handed_over(tmp_path
         done = coach("model", "best", "-o", str(tmp_path / name))
         assert done.returncode == 0, done.stderr
     card = json.loads((tmp_path / "best.params.json").read_text())
-    full = [epoch for epoch in shown["epochs"] if epoch["loss"] is not None and epoch["kind"] != "mini"]
+    full = [epoch for epoch in shown["epochs"] if epoch["loss"] is not None and epoch["kind"] != "probe"]
     assert card["loss"] == min(epoch["loss"] for epoch in full) == shown["best_loss"]
     assert card["cost"] <= shown["spent"] and card["model"]["sha256"] and len(card["data"]["sha256"]) == 64
     assert card["software"][0].startswith("MXNet ") and "Python 3" in card["software"][0]

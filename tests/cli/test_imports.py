@@ -54,7 +54,7 @@ def test_looking_at_a_job_with_fitted_models_imports_nothing_slow(home: StateDir
     with served(tmp_path, "0", "0.2"), service_of(home) as client:
         client.submit([file])
         found = client.job("a", wait=20)
-        while found.job.full_epochs < 3:
+        while found.job.epoch < 3:
             found = client.job("a", after=found.seq, wait=20)
         table, code = imported("ps")
         assert ("Training" in table, code) == (True, "0")

@@ -164,7 +164,7 @@ def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp
     assert row["accuracy"] >= 0.93
     assert 0 < row["spent"] < row["budget"]
     assert "1 job on this-machine" in done.stderr
-    assert re.search(r"digits: epoch 1 \(\d+ % of the data\): 1x1 loss", done.stderr)
+    assert re.search(r"digits: mini-epoch 1 \(\d+ % of the data\): 1x1 loss", done.stderr)
     assert [found["name"] for found in as_json("ps")] == ["digits"]
     shown = as_json("show", "digits")
     assert {epoch["kind"] for epoch in shown["epochs"]} == {"probe", "full"}

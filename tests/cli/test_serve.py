@@ -27,7 +27,7 @@ def test_a_service_trains_a_submitted_job_to_its_target(home: StateDirectory, tm
         assert [row["name"] for row in json.loads(done.stdout)] == ["digits"]
         followed = coach("events", "digits", "-f")
         assert followed.returncode == 0
-        assert re.search(r"epoch 1 \(\d+ % of the data\): 1x1 loss", followed.stdout)
+        assert re.search(r"mini-epoch 1 \(\d+ % of the data\): 1x1 loss", followed.stdout)
         assert "Succeeded: accuracy " in followed.stdout.splitlines()[-1]
         (row,) = as_json("ps")
         assert (row["state"], row["reason"], row["reserved"]) == ("Succeeded", "TargetReached", 0)

@@ -14,7 +14,7 @@ from coach.report.row_types import AccountRow
 from coach.service.operations import Service
 from tests.controller.test_controller import EVENTS, Cluster, holds, reconciled, server
 from tests.handler.fake_platform import FakePlatform
-from tests.service.test_webhook import AMOUNT, DEAR
+from tests.service.test_messages import AMOUNT, DEAR
 
 pytestmark = pytest.mark.processes
 __all__ = ["reconciled", "server"]

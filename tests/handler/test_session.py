@@ -102,4 +102,7 @@ def test_without_a_terminal_stopping_says_what_a_second_ctrl_c_does() -> None:
         lines.said("something of the session's own")
         lines.happened(event, world.send(event))
     assert capture.get().splitlines()[0] == "01:01:01 something of the session's own"
-    assert capture.get().endswith("digits: stopping at the end of epoch 9; Ctrl-C again to stop now\n")
+    job = world.job("digits")
+    assert job.running is not None
+    running = job.name_of(job.running)
+    assert capture.get().endswith(f"digits: stopping at the end of {running}; Ctrl-C again to stop now\n")

@@ -1,5 +1,7 @@
 """The job files that come with Coach are right, and the reference of fields is that of the code."""
 
+import json
+import os
 import re
 from pathlib import Path
 
@@ -50,6 +52,24 @@ def test_without_its_data_an_example_says_how_to_get_it(tmp_path):
 
 def test_the_table_of_fields_is_that_of_the_code():
     assert reference.page(PAGE) == PAGE, "run: python -m scripts.generate"
+    assert (ROOT / reference.SCHEMA).read_text(encoding="utf-8") == reference.schema(), (
+        "run: python -m scripts.generate"
+    )
+
+
+def test_the_schema_for_editors_takes_all_job_files_and_no_wrong_one():
+    editor = jsonschema.Draft202012Validator(json.loads((ROOT / reference.SCHEMA).read_text(encoding="utf-8")))
+    for path in [*ALL, *ROOT.glob("examples/*/*/job.yaml")]:
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            editor.validate(document)
+    wrong = [error.json_path for error in editor.iter_errors(yaml.safe_load(MISTAKEN))]
+    assert "$.spec.target.accuracy" in "".join(wrong) or "$.spec.target" in wrong
+
+
+def test_the_gallery_has_every_job_file():
+    text = (ROOT / "docs/reference/gallery.md").read_text(encoding="utf-8")
+    files = [*EXAMPLES, *ROOT.glob("examples/*/*/job.yaml")]
+    assert [path for path in files if f"({os.path.relpath(path, ROOT / 'docs/reference')})" not in text] == []
 
 
 def test_the_page_needs_its_marks():

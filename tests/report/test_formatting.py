@@ -1,6 +1,7 @@
 """Quantities read the same everywhere."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,5 +128,5 @@ def test_a_job_that_is_resumed_goes_on_where_it_can(program: Any, epochs: int, w
         common = {key: document["spec"][key] for key in ("target", "budget")}
         document["spec"] = {"program": program, **common}
     job = submitted(JobSubmitted(0.0, "job", document, "file:///c"))
-    job.epochs = [object()] * epochs  # type: ignore[list-item]
+    job.epochs = [SimpleNamespace(name="epoch 3")] * epochs  # type: ignore[list-item]
     assert formatting.resumes_from(job) == where

@@ -179,7 +179,7 @@ def test_a_job_is_taken_on_runs_and_can_be_looked_at(home: StateDirectory) -> No
         (taken,) = (await api.submit("digits"))["jobs"]
         assert (taken["job"]["name"], taken["went_on"], taken["note"]) == ("digits", False, "")
         row = await api.ended("digits")
-        assert (row["state"], row["reason"], row["full_epochs"]) == ("Failed", "EpochLimit", 4)
+        assert (row["state"], row["reason"], row["epoch"]) == ("Failed", "EpochLimit", 4)
         detail = await api.get("/jobs/digits")
         assert detail["job"] == row
         assert [epoch["epoch"] for epoch in detail["epochs"]] == list(range(1, row["epoch"] + 1))
@@ -333,7 +333,7 @@ def test_a_stopped_job_goes_on_where_it_was(home: StateDirectory) -> None:
         row = await api.post("/jobs/a/resume", {})
         assert row["state"] != "Suspended"
         ended = await api.ended("a")
-        assert ended["full_epochs"] == 30
+        assert ended["epoch"] == 30
         epochs = (await api.get("/jobs/a"))["epochs"]
         assert [epoch["epoch"] for epoch in epochs] == list(range(1, len(epochs) + 1))
         assert stopped["epoch"] < len(epochs)
@@ -349,7 +349,7 @@ def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: StateD
         await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
         (taken,) = (await api.submit("a", maxEpochs=30, **ENDLESS))["jobs"]
         assert (taken["job"]["name"], taken["went_on"]) == ("a", True)
-        assert (await api.ended("a"))["full_epochs"] == 30
+        assert (await api.ended("a"))["epoch"] == 30
 
     serve(home, body, FakePlatform(epoch_seconds=0.01))
 
@@ -465,7 +465,7 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory
 
     async def second(api: Api) -> None:
         row = await api.ended("running")
-        assert row["full_epochs"] == 40
+        assert row["epoch"] == 40
         rows = {row["name"]: row["reason"] for row in (await api.get("/jobs"))["jobs"]}
         assert rows == {"running": "EpochLimit", "stopped": "Suspended", "ended": "EpochLimit"}
 
@@ -479,7 +479,7 @@ def test_a_service_that_is_killed_goes_on_with_its_jobs(home: StateDirectory) ->
         await api.until("a", lambda row: row["epoch"] >= 3)  # and away
 
     async def second(api: Api) -> None:
-        assert (await api.ended("a"))["full_epochs"] == 40
+        assert (await api.ended("a"))["epoch"] == 40
 
     serve(home, first, FakePlatform(epoch_seconds=0.01))
     serve(home, second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from coach import AsyncClient, Client
 from coach.core.errors import UserError
+from coach.core.jobs.events import JobSubmitted
 from coach.handler import endpoint
+from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError
 from tests.service.conftest import job_text
@@ -55,6 +58,15 @@ def test_a_job_is_checked_planned_submitted_once_and_followed_to_its_end(home: S
         assert coach.job_table("a").count("\n") == 1 + len(coach.job("a").epochs)
         with pytest.raises(UserError, match="there is no job 'c'"):
             coach.job("c")
+        assert coach.write_note("a", "the first").text == coach.job("a").note == "the first"
+        assert coach.job_model("a")
+        coach.submit([written(tmp_path, job_text("b", init={"job": "a"}))])
+        with contextlib.closing(Journal.read(home.journal(1))) as journal:
+            (submitted,) = [one for _, one in journal.records_of("b", 0) if isinstance(one, JobSubmitted)]
+            best = journal.jobs()["a"].best
+        assert best is not None and submitted.weights == best.report.weights
+        with pytest.raises(UserError, match=r"spec.init.job: there is no job 'z'"):
+            coach.submit([written(tmp_path, job_text("c", init={"job": "z"}))])
 
 
 def test_a_budget_that_is_sent_twice_is_given_once(home: StateDirectory, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ def test_why_is_data_for_a_job_that_trains_and_for_one_that_waits(home: StateDir
     async def body(api: Api) -> None:
         names = [f"job-{number}" for number in range(7)]
         await api.submit(*names, maxEpochs=100_000, budget={"amount": 1.0, "currency": "USD"}, **ENDLESS)
-        await api.until(names[0], lambda row: row["full_epochs"] >= 2)
+        await api.until(names[0], lambda row: row["epoch"] >= 2)
         cluster = await api.get("/cluster")
         holding = {one["job"] for node in cluster["nodes"] for one in node["held_by"]}
         trains = await api.get(f"/jobs/{names[0]}/why")

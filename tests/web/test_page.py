@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,38 @@ def test_a_job_file_with_a_mistake_is_mended_and_submitted_for_its_price(service
     page.get_by_text("Failed").first.wait_for()
     with Client() as coach:
         assert [job.name for job in coach.list_jobs().jobs] == ["mended"]
+
+
+def test_jobs_are_found_by_a_label_sorted_noted_cloned_and_their_models_saved(service: Serving, page: Any) -> None:
+    budget = {"amount": 0.5, "currency": "USD"}
+    service.submit("old", "new", maxEpochs=2, budget=budget)
+    service.submit("other", maxEpochs=3, budget=budget, labels={"team": "vision"})
+    with Client() as coach:
+        while any(job.ended_at is None for job in coach.list_jobs().jobs):
+            time.sleep(0.1)
+        assert [job.name for job in coach.list_jobs(q="team=vis").jobs] == ["other"]
+    page.goto(service.address())
+    names = page.locator("th.name a")
+    page.get_by_role("button", name="Name").click()
+    page.wait_for_function("document.querySelector('th.name a').textContent === 'new'")
+    assert names.all_inner_texts() == ["new", "old", "other"]
+    page.get_by_role("button", name="Name").click()
+    page.wait_for_function("document.querySelector('th.name a').textContent === 'other'")
+    page.get_by_role("columnheader", name="Name").and_(page.locator("[aria-sort=descending]")).wait_for()
+    page.get_by_role("searchbox").fill("team=vision")
+    page.wait_for_function("document.querySelectorAll('th.name a').length === 1")
+    page.get_by_role("link", name="other", exact=True).click()
+    page.get_by_text("team=vision").wait_for()
+    page.get_by_text("Note", exact=True).click()
+    page.get_by_role("textbox", name="Note").fill("the one that I keep")
+    page.get_by_role("textbox", name="Note").blur()
+    page.get_by_role("link", name="Spec", exact=True).click()
+    page.get_by_text("maxEpochs: 3").wait_for()
+    page.get_by_role("button", name="Clone and edit").click()
+    text = page.get_by_role("textbox", name="Job file").input_value()
+    assert yaml.safe_load(text)["metadata"] == {"name": "other", "labels": {"team": "vision"}} and "sha256" not in text
+    with Client() as coach:
+        assert coach.job("other").note == "the one that I keep"
 
 
 def test_budgets_show_what_is_left_and_who_spent_what(service: Serving, page: Any) -> None:

@@ -61,6 +61,7 @@ spec:
     "two.yaml": f"{JOB}---\n{JOB.replace('new', 'newer')}",
     "wrong.yaml": JOB.replace("0.9", "90").replace("model.py", "no.py"),
     "large.yaml": f'{JOB}  resources: {{worker: {{cpu: "64", memory: 1Gi}}}}\n',
+    "usual.yaml": "prizes: flat\n",
     "notes.txt": "not: [yaml\n",
     "nodes.yaml": "nodes: [{name: a, cpu: 2, memory: 4Gi}, {name: a, cpu: 2, memory: 4Gi}]\n",
     "odd-nodes.yaml": "nodes: [{name: a, cpu: many, memory: 4Gi}]\n",
@@ -203,6 +204,11 @@ WRONG = {
         coach run job.yaml -- python train.py
         coach run job.yaml --budget 1USD
         coach run job.yaml --budget 1USD --dry-run
+        coach run job.yaml --set seed
+        coach run job.yaml --set seed.x=3 --set seeed=1
+        coach run job.yaml --set workers.min.x=3
+        coach run --set workers.max=many --budget 5USD -- python train.py
+        COACH_DEFAULTS=usual.yaml coach run job.yaml --set seed=x
         coach run --
         coach run -- python train.py
         coach run --budget 5 -- python train.py
@@ -479,7 +485,7 @@ WRONG = {
         coach serve --nodes many
         coach serve --context dev
         coach serve --log-format xml
-        coach serve --webhook hooks
+        coach serve --notify ftp://x
         coach serve --host 0.0.0.0 --nodes 1x1
         coach serve --token none --nodes 1x1
         coach serve --token open.token --nodes 1x1

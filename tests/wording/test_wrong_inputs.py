@@ -39,7 +39,12 @@ NEEDS = {
     **dict.fromkeys(("plugins.py _from_package", "plugins.py extension"), "packages that are installed, or not"),
     **dict.fromkeys(("handler/handler.py submit", "handler/handler.py refuse_unpayable"), "a handler that runs"),
     **dict.fromkeys(
-        ("handler/session.py _common_journal", "handler/session.py _open_accounts"), "a handler that starts"
+        (
+            "handler/session.py _common_journal",
+            "handler/session.py _open_accounts",
+            "handler/prior_runs.py initial_weights",
+        ),
+        "a handler that starts",
     ),
     "cli/jobs/search.py _run": "a service, or a search that has begun",
     "handler/search/samplers.py _optuna": "an installation without Optuna",

@@ -44,4 +44,5 @@ async function ask<T>(method: string, path: string, body?: unknown, headers: Rec
 export const get = <T>(path: string) => ask<T>("GET", path);
 export const post = <T>(path: string, body: unknown = {}, headers?: Record<string, string>) =>
   ask<T>("POST", path, body, headers);
+export const put = <T>(path: string, body: unknown) => ask<T>("PUT", path, body);
 export const jobPath = (name: string) => `/jobs/${encodeURIComponent(name)}`;

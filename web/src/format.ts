@@ -59,3 +59,6 @@ export const step = (text: string, job: string, currency: string) =>
 
 export const size = (workers: number | null, servers: number | null) =>
   workers === null ? none : servers ? `${workers}x${servers}` : String(workers);
+
+export const labels = (job: { labels: Record<string, string> }) =>
+  Object.entries(job.labels).map(([key, value]) => `${key}=${value}`);

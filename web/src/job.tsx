@@ -1,10 +1,11 @@
 // One job: facts and money first, then why, then tabs that are always the same.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Actions } from "./actions";
-import { Detail, Events, Figures, Refused, Schema, Why, get, jobPath } from "./api";
+import { Detail, Events, Figures, Refused, Schema, Why, API, get, jobPath, put } from "./api";
 import { AllocationFigure, CurveFigure, Figure, MoneyFigure, SpeedFigure, Table } from "./charts";
-import { duration, money, none, number, percent, rounded, size, step, when, words } from "./format";
+import { duration, labels, money, none, number, percent, rounded, size, step, when, words } from "./format";
 import { live, useLive } from "./live";
+import { draft } from "./submit";
 import { usePaced } from "./paced";
 import { MoneyBar, State, purse } from "./parts";
 
@@ -64,7 +65,7 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
       </div>
       <dl class="facts">
         <div>
-          <dt>{job.metric === "loss" ? "Loss" : "Accuracy"} {job.target === null ? "" : "→ target"}</dt>
+          <dt>{words(job.metric)} {job.target === null ? "" : "→ target"}</dt>
           <dd>
             {number(value, 4)} {job.target === null ? "(the best that the budget buys)" : `→ ${number(job.target, 4)}`}
             {job.target !== null && job.epochs_in_a_row > 1 && (
@@ -89,6 +90,12 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
           <dt>Workers{job.servers !== 0 && " × servers"}</dt>
           <dd>{size(job.workers, job.servers)}</dd>
         </div>
+        {labels(job).length > 0 && (
+          <div>
+            <dt>Labels</dt>
+            <dd>{labels(job).join(", ")}</dd>
+          </div>
+        )}
         <div class="purse">
           <dt>Money</dt>
           <dd>
@@ -147,8 +154,40 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
           </a>
         ))}
       </nav>
+      {detail && <Note key={name} name={name} text={detail.note} fixed={!cluster || cluster.read_only} />}
       <Tab name={name} tab={tab} detail={detail} figures={figures} why={why} />
     </section>
+  );
+}
+
+// What the user writes about the job; it is kept when the field is left.
+function Note({ name, text, fixed }: { name: string; text: string; fixed: boolean }) {
+  const [error, setError] = useState("");
+  if (fixed && !text) return null;
+  const keep = async (written: string) => {
+    try {
+      await put(`${jobPath(name)}/note`, { text: written });
+      setError("");
+    } catch (failure) {
+      setError(String(failure));
+    }
+  };
+  return (
+    <details open={text !== ""}>
+      <summary>Note</summary>
+      <textarea
+        aria-label="Note"
+        rows={3}
+        readOnly={fixed}
+        defaultValue={text}
+        onChange={(event) => void keep(event.currentTarget.value)}
+      />
+      {error && (
+        <p class="error" role="alert">
+          {error}
+        </p>
+      )}
+    </details>
   );
 }
 
@@ -176,6 +215,13 @@ function Tab({ name, tab, detail, figures, why }: Given) {
           <MoneyFigure job={name} figures={figures!} />
           <SpeedFigure job={name} figures={figures!} chosen={chosen} />
           {detail.forecasts.length > 0 && <Forecasts detail={detail} />}
+          {detail.job.framework !== "any" && detail.job.epoch > 0 && (
+            <p>
+              <a href={`${API}${jobPath(name)}/model`} download>
+                Model of the best epoch
+              </a>
+            </p>
+          )}
         </div>
       );
     case "epochs":
@@ -187,7 +233,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
           empty={detail.epochs.length ? "" : "No epoch has ended yet."}
           head={["Epoch", "W×S", "Loss", "Accuracy", ...(other ? [detail.job.metric] : []), "Took", "Predicted (80 %)", "Cost", "Ended"]}
           rows={[...detail.epochs].reverse().map((one) => [
-            `${one.epoch}${one.kind === "mini" ? " (probe)" : ""}`,
+            `${one.epoch}${one.kind === "probe" ? " (probe)" : ""}`,
             size(one.workers, one.servers),
             number(one.loss, 4),
             number(one.accuracy, 4),
@@ -232,7 +278,22 @@ function Tab({ name, tab, detail, figures, why }: Given) {
         </div>
       );
     case "spec":
-      return <pre class="spec" tabIndex={0}>{JSON.stringify(detail.spec, null, 2)}</pre>;
+      return (
+        <>
+          <p>
+            <button
+              type="button"
+              onClick={() => {
+                draft(detail.text);
+                location.hash = "#/submit";
+              }}
+            >
+              Clone and edit
+            </button>
+          </p>
+          <pre class="spec" tabIndex={0}>{detail.text}</pre>
+        </>
+      );
     default:
       return <p>There is no such part.</p>;
   }

@@ -1,7 +1,7 @@
 // All jobs as rows of one height; only those in sight are in the document.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Job } from "./api";
-import { money, none, number, percent, rounded, size, when } from "./format";
+import { labels, money, none, number, percent, rounded, size, when } from "./format";
 import { useLive } from "./live";
 import { MoneyBar, Spark, State } from "./parts";
 
@@ -15,10 +15,25 @@ const FILTERS: Record<string, (job: Job) => boolean> = {
   Ended: (job) => job.ended_at !== null,
 };
 
+// What a column sorts by; the newest job first without one.
+const SORTS: Record<string, (job: Job) => string | number> = {
+  Name: (job) => job.name,
+  State: (job) => job.state,
+  Epoch: (job) => job.epoch,
+  Value: (job) => job.value ?? Infinity,
+  Spent: (job) => job.spent,
+  "Done at": (job) => Date.parse(job.ended_at ?? job.done_at ?? "") || Infinity,
+};
+
+// Whether a job's name or one of its labels, as key=value, has this in it.
+const matches = (job: Job, text: string) =>
+  job.name.includes(text) || Object.entries(job.labels).some(([key, value]) => `${key}=${value}`.toLowerCase().includes(text));
+
 export function JobsPage() {
   const { jobs, progress, version, cluster } = useLive();
   const [filter, setFilter] = useState("All");
   const [text, setText] = useState("");
+  const [sort, setSort] = useState({ by: "", down: false });
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const choose = (name: string, on: boolean) => {
     const next = new Set(chosen);
@@ -28,12 +43,25 @@ export function JobsPage() {
   };
   const picked = [...chosen].map(encodeURIComponent).join(",");
   const shown = useMemo(() => {
-    const all = [...jobs.values()].reverse().filter((job) => job.name.includes(text.trim().toLowerCase()));
+    const all = [...jobs.values()].reverse().filter((job) => matches(job, text.trim().toLowerCase()));
+    const key = SORTS[sort.by];
+    if (key) {
+      const sign = sort.down ? -1 : 1;
+      all.sort((one, other) => (key(one) < key(other) ? -sign : key(one) > key(other) ? sign : 0));
+    }
     const counts = Object.fromEntries(
       Object.entries(FILTERS).map(([name, keep]) => [name, all.filter(keep).length] as const),
     );
     return { rows: all.filter(FILTERS[filter]!), counts };
-  }, [version, filter, text]);
+  }, [version, filter, text, sort]);
+  const heading = (name: string, of: string, words = name) => (
+    <th class={of} aria-sort={sort.by !== name ? undefined : sort.down ? "descending" : "ascending"}>
+      <button type="button" class="sort" onClick={() => setSort({ by: name, down: sort.by === name && !sort.down })}>
+        {words}
+        {sort.by === name && <span aria-hidden="true">{sort.down ? " ▾" : " ▴"}</span>}
+      </button>
+    </th>
+  );
   const [first, setFirst] = useState(0);
   const [room, setRoom] = useState(30);
   const scroller = useRef<HTMLDivElement>(null);
@@ -45,7 +73,7 @@ export function JobsPage() {
     watch.observe(box);
     return () => watch.disconnect();
   }, []);
-  useEffect(() => scroller.current?.scrollTo(0, 0), [filter, text]);
+  useEffect(() => scroller.current?.scrollTo(0, 0), [filter, text, sort]);
   const begin = Math.max(0, Math.min(first, shown.rows.length - room) - SPARE);
   const end = Math.min(shown.rows.length, first + room + SPARE);
   return (
@@ -54,8 +82,8 @@ export function JobsPage() {
       <div class="tools">
         <input
           type="search"
-          placeholder="Search names"
-          aria-label="Search names of jobs"
+          placeholder="Name or key=value"
+          aria-label="Search names and labels of jobs"
           value={text}
           onInput={(event) => setText(event.currentTarget.value)}
         />
@@ -93,13 +121,13 @@ export function JobsPage() {
           <table aria-rowcount={shown.rows.length + 1}>
             <thead>
               <tr aria-rowindex={1}>
-                <th class="name">Name</th>
-                <th class="state">State</th>
-                <th class="epoch">Epoch</th>
-                <th class="curve">Value → target</th>
+                {heading("Name", "name")}
+                {heading("State", "state")}
+                {heading("Epoch", "epoch")}
+                {heading("Value", "curve", "Value → target")}
                 <th class="size">W×S</th>
-                <th class="money">Spent / budget</th>
-                <th class="done">Done at</th>
+                {heading("Spent", "money", "Spent / budget")}
+                {heading("Done at", "done")}
                 <th class="reason">Reason</th>
               </tr>
             </thead>
@@ -146,7 +174,7 @@ function Row({ job, index, share, chosen, choose }: Shown) {
           checked={chosen}
           onChange={(event) => choose(job.name, event.currentTarget.checked)}
         />
-        <a href={`#/jobs/${encodeURIComponent(job.name)}`} title={job.name}>
+        <a href={`#/jobs/${encodeURIComponent(job.name)}`} title={[job.name, ...labels(job)].join(", ")}>
           {job.name}
         </a>
       </th>

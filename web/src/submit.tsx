@@ -22,6 +22,9 @@ spec:
 `;
 const DRAFT = "coach-draft";
 
+// The text that the next visit begins with.
+export const draft = (text: string) => sessionStorage.setItem(DRAFT, text);
+
 export function SubmitPage() {
   const { cluster } = useLive();
   const [text, setText] = useState(() => sessionStorage.getItem(DRAFT) ?? START);

@@ -131,7 +131,7 @@ class LiveDisplay:
             seen = progress if progress and progress.token == order.token else None
             mini = order.kind is EpochKind.PROBE
             running[name] = Running(
-                order.number,
+                job.ordinal(order.number, order.kind),
                 mini,
                 seen.state if seen else "",
                 seen.samples if seen else 0,

@@ -65,10 +65,10 @@ def ending(screen: Console, rows: Sequence[JobRow], forecasts: Mapping[str, Sequ
     failed = [row.name for row in rows if row.state == State.FAILED]
     if programs or failed:
         say(screen, f"  its output  coach logs {(failed or programs)[0]}")
-    trained = [row.name for row in rows if row.full_epochs and row.name not in programs]
+    trained = [row.name for row in rows if row.epoch and row.name not in programs]
     if trained:
         say(screen, f"  best model  coach model {trained[0]}")
-    if drawn := " ".join(row.name for row in rows if row.full_epochs):
+    if drawn := " ".join(row.name for row in rows if row.epoch):
         say(screen, f"  CSV files   coach export {drawn}")
         say(screen, f"  figures     coach plot {drawn}")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
-from coach.cli.options import Files, Nodes
+from coach.cli.options import Files, Nodes, Set
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def command(  # noqa: PLR0917 - they are options
     files: Files,
+    set_: Set = None,
     nodes: Nodes = "",
     budget: Annotated[
         str,
@@ -77,7 +78,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.report.plan import cheapest_by, plan
     from coach.service.client import service_of
 
-    specs = [one.spec for one in load(files)]
+    specs = [one.spec for one in load(files, sets=set_)]
     home = StateDirectory.default()
     if (probe or figure) and not budget:
         raise UserError("--probe, --figure: only with --budget AMOUNTS")

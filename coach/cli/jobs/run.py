@@ -16,11 +16,13 @@ from coach.cli.options import (
     MaybeFiles,
     Namespace,
     Nodes,
+    Notify,
     Placement,
     PlatformKind,
     PlatformName,
     Policy,
     Python,
+    Set,
     check_placement,
     chosen_cluster,
 )
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from coach.core import policies
     from coach.core.cluster import Node
     from coach.core.spec.job import TrainingJob
-    from coach.handler.session import MakePlatform
+    from coach.handler.session import MakePlatform, Meanwhile
     from coach.handler.state.state_directory import StateDirectory
 
 
@@ -54,6 +56,7 @@ def command(  # noqa: PLR0917 - they are options
     resumes: program.Resumes = False,
     batch: program.Batch = "",
     dry_run: program.DryRun = False,
+    set_: Set = None,
     nodes: Nodes = "",
     policy: Policy = "",
     bandwidth: Bandwidth = "",
@@ -62,6 +65,7 @@ def command(  # noqa: PLR0917 - they are options
     placement: Placement = "gang",
     context: Context = "",
     namespace: Namespace = "",
+    notify: Notify = "",
     output: Output = Format.TABLE,
     live: Live = True,
 ) -> None:
@@ -79,6 +83,7 @@ def command(  # noqa: PLR0917 - they are options
       coach --context NAME run --budget 5USD --image me/train:1 -- python train.py
       coach run jobs/lenet-digits.yaml
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
+      coach run job.yaml --set optimizer.learningRate=0.1 --set workers.max=4
       coach run job.yaml --policy static:2x1 -o json
       sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
       coach run job.yaml --python ~/envs/mine/bin/python
@@ -112,7 +117,7 @@ def command(  # noqa: PLR0917 - they are options
         batch=batch,
         dry_run=dry_run,
     )
-    found = program.loaded(words.obj, files, given)
+    found = program.loaded(words, files, given, set_ or ())
     if found is not None and dry_run:
         typer.echo(program.text_of(found), nl=False)
         raise typer.Exit(0)
@@ -121,7 +126,7 @@ def command(  # noqa: PLR0917 - they are options
     if image and not elsewhere:
         raise UserError("--image: for a cluster: coach --context NAME run ...")
     volumes = () if platform is PlatformKind.LOCAL and not elsewhere else VOLUMES
-    loaded = [found] if found is not None else load(files or [], volumes=volumes)
+    loaded = [found] if found is not None else load(files or [], volumes=volumes, sets=set_)
     if elsewhere:
         own = {
             "--nodes": nodes, "--policy": policy, "--bandwidth": bandwidth, "--python": python is not None,
@@ -140,7 +145,7 @@ def command(  # noqa: PLR0917 - they are options
     if not find(home):
         cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs, placement)
         try:
-            raise typer.Exit(run_here(home, showing, specs, allocator, cluster))
+            raise typer.Exit(run_here(home, showing, specs, allocator, cluster, notify=notify))
         except ServiceRunsError:
             pass  # it has started since
     own_cluster = (
@@ -150,7 +155,9 @@ def command(  # noqa: PLR0917 - they are options
         or ("" if platform is PlatformKind.LOCAL else platform.value)
         or ("" if placement == "gang" else placement)
     )
-    with program.as_files(found, files or []) as sent:
+    if notify:
+        typer.echo("--notify: the service sends its own messages; coach serve has --notify", err=True)
+    with program.as_files(loaded, files or []) as sent:
         raise typer.Exit(_there(home, showing, sent, specs, policy, own_cluster))
 
 
@@ -160,6 +167,8 @@ def run_here(
     specs: Sequence[TrainingJob],
     allocator: policies.Policy,
     choose: Callable[[], tuple[tuple[Node, ...], MakePlatform]],
+    *,
+    notify: str = "",
 ) -> int:
     """Run them in this process."""
     from coach.cli.display.summary import beginning
@@ -170,9 +179,25 @@ def run_here(
     beginning(showing.screen, specs, cluster, allocator.name)
 
     def make(watcher: RunObserver) -> Session:
-        return Session(home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher)
+        return Session(
+            home,
+            specs,
+            nodes=cluster,
+            policy=allocator,
+            make_platform=make_platform,
+            watcher=watcher,
+            meanwhile=_sending(notify) if notify else None,
+        )
 
     return showing.run(make)
+
+
+def _sending(receiver: str) -> Meanwhile:
+    """What sends messages to it while a handler runs. Raises UserError."""
+    from coach.service.views.messages import checked, sending
+
+    checked(receiver)
+    return lambda handler, journal: sending(receiver, handler, journal)
 
 
 def _there(  # noqa: PLR0917

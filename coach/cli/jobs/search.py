@@ -146,7 +146,7 @@ def command(  # noqa: PLR0917 - they are options
         wanted, amount = Definition.of(spec, base), f"{spec.budget.amount:.9f}{spec.budget.currency}"
         raise typer.Exit(_run(home, replace(wanted, **_until(deadline)), budget or amount, nodes, output, live))
     else:
-        base = _base(words.obj, file, budget, objective, {
+        base = _base(words, file, budget, objective, {
             "--target": target, "--metric": metric, "--name": name, "--workers": workers, "--cpu": cpu,
             "--memory": memory, "--gpus": gpus, "--resumes": resumes,
         }, max_epochs)  # fmt: skip
@@ -156,7 +156,7 @@ def command(  # noqa: PLR0917 - they are options
 
 
 def _base(  # noqa: PLR0917
-    command: list[str] | None,
+    words: typer.Context,
     file: list[Path] | None,
     budget: str,
     objective: str,
@@ -168,6 +168,7 @@ def _base(  # noqa: PLR0917
     from coach.core.errors import UserError
     from coach.core.spec.program import usual_goal
 
+    command: list[str] | None = words.obj
     if not budget:
         raise UserError("--budget: required, such as --budget 1USD: the most that all trials together may spend")
     own_name = given.pop("--name") if command is None else ""
@@ -180,7 +181,7 @@ def _base(  # noqa: PLR0917
     metric = given["--metric"]
     if command is not None and not given["--target"]:
         given["--metric"] = ""
-    found = program.loaded(command, file, given | ({"--budget": budget} if command is not None else {}))
+    found = program.loaded(words, file, given | ({"--budget": budget} if command is not None else {}))
     if found is not None:
         spec = found.spec
         if not spec.spec.target:

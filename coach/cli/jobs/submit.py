@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
-from coach.cli.options import Files, Policy
+from coach.cli.options import Files, Policy, Set
 
 if TYPE_CHECKING:
     from coach.service.schemas import TakenJob
 
 
-def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) -> None:
+def command(files: Files, set_: Set = None, policy: Policy = "", output: Output = Format.TABLE) -> None:
     """Give jobs to the running service.
 
     All of them, or none where a file has mistakes. More than 100 files go in several requests; where a later one fails,
@@ -24,15 +24,17 @@ def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) ->
     Example: coach submit jobs/*.yaml
     """
     from coach.cli.job_files import load
+    from coach.cli.program import as_files
     from coach.core.jobs.reasons import State
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
     from coach.service.client import PartlySubmittedError, service_of, submit_all
 
-    chosen_policy(policy, [one.spec for one in load(files)])
-    with service_of(StateDirectory.default()) as client:
+    loaded = load(files, sets=set_)
+    chosen_policy(policy, [one.spec for one in loaded])
+    with service_of(StateDirectory.default()) as client, as_files(loaded, files) as sent:
         try:
-            taken = submit_all(client, files, policy).jobs
+            taken = submit_all(client, sent, policy).jobs
         except PartlySubmittedError as error:
             _show(error.taken, output)
             raise

@@ -10,7 +10,7 @@ import typer
 
 from coach.cli import program
 from coach.cli.display.output import Format, Output, console, fields, print_json
-from coach.cli.options import Python
+from coach.cli.options import Python, Set
 
 if TYPE_CHECKING:
     from coach.core.spec.job import TrainingJob
@@ -24,6 +24,7 @@ def command(  # noqa: PLR0917 - they are options
     target: program.Target = "",
     metric: program.Metric = "",
     seconds: Annotated[float, typer.Option(min=1, help="Of a program: how long to wait for its first report.")] = 60.0,
+    set_: Set = None,
     python: Python = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -46,11 +47,11 @@ def command(  # noqa: PLR0917 - they are options
     from coach.platforms.local.trial import run
 
     given = program.options(target=target, metric=metric, budget=program.UNLIMITED if words.obj else "")
-    own = program.loaded(words.obj, [file] if file else None, given)
+    own = program.loaded(words, [file] if file else None, given, set_ or ())
     screen = console()
     codes = [0]
     found: list[dict[str, Any]] = []
-    for one in [own] if own is not None else load([file] if file else []):
+    for one in [own] if own is not None else load([file] if file else [], sets=set_):
         if one.spec.spec.program is not None:
             codes.append(_try_program(one.spec, seconds, found, output))
             continue

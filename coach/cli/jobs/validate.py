@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coach.cli.options import Set
+
 if TYPE_CHECKING:
     from coach.jobfiles.diagnostics import Problem
     from coach.jobfiles.load import LoadedJob
@@ -19,6 +21,7 @@ def command(
         bool,
         typer.Option("--check-files/--no-check-files", help="Also check that the models and data they name exist."),
     ] = True,
+    set_: Set = None,
     nodes: Annotated[
         str,
         typer.Option(
@@ -40,7 +43,7 @@ def command(
     from coach.cli.job_files import load
     from coach.jobfiles.diagnostics import JobFileError
 
-    loaded = load(files, check_files=check_files)
+    loaded = load(files, check_files=check_files, sets=set_)
     if nodes and (problems := list(_never_fit(loaded, nodes))):
         raise JobFileError(problems)
     for job in loaded:

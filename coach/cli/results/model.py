@@ -76,7 +76,7 @@ def command(
     source = local_path(chosen.report.weights)
     if source is None or not source.is_file():
         raise UserError(
-            f"the checkpoint of epoch {chosen.number} of {name} is at {chosen.report.weights}, which this machine does "
+            f"the checkpoint of {chosen.name} of {name} is at {chosen.report.weights}, which this machine does "
             "not have; which are kept: spec.checkpoint.keepEvery, coach prune; the best and the last: --epoch best, "
             "--epoch last"
         )
@@ -105,14 +105,14 @@ def command(
                 "file": str(to),
                 "files": [str(to.with_name(each)) for each in files],
                 "card": f"{to}.json",
-                "epoch": chosen.number,
+                "epoch": chosen.ordinal,
                 "loss": chosen.report.loss,
                 "accuracy": chosen.report.accuracy,
             }
         )
         return
     said = f", loss {chosen.report.loss:.4f}" if chosen.report.loss is not None else ""
-    typer.echo(f"{to}: {name} after epoch {chosen.number} of {len(past.job.epochs)}{said}")
+    typer.echo(f"{to}: {name} after {chosen.name} of {past.job.full_epoch_count}{said}")
     typer.echo(
         f"  {_READ['.pt' if torch else to.suffix if to.suffix in _READ else '.params'].format(file=to)}"
     )

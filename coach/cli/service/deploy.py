@@ -25,7 +25,7 @@ class Target(StrEnum):
 
 
 def command(  # noqa: PLR0917 - they are options
-    target: Annotated[Target, typer.Argument(help="Where to: nuclio, on Kubernetes.")],
+    target: Annotated[Target, typer.Argument(metavar="nuclio", help="Where to: Nuclio, on Kubernetes.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects for kubectl, deploy nothing.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the jobs' functions again.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -33,14 +34,15 @@ def command(
     looked = checks(StateDirectory.default(), tuple(also or ()))
     found = []
     screen = console()
-    for check in looked:
-        found.append(check)
-        if output is Format.TABLE:
-            style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]
-            screen.print(f"{check.status.value:<9}", style=style, end="")
-            screen.print(f"{check.name:<17}{check.found}", soft_wrap=True)
-            if check.next_step:
-                screen.print(f"{'':<9}{'':<17}{check.next_step}", soft_wrap=True, style="bold")
+    with screen.status("looking") if output is Format.TABLE else contextlib.nullcontext():
+        for check in looked:
+            found.append(check)
+            if output is Format.TABLE:
+                style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]
+                screen.print(f"{check.status.value:<9}", style=style, end="")
+                screen.print(f"{check.name:<17}{check.found}", soft_wrap=True)
+                if check.next_step:
+                    screen.print(f"{'':<9}{'':<17}{check.next_step}", soft_wrap=True, style="bold")
     if output is Format.JSON:
         print_json([fields(check) for check in found])
     elif output is Format.CSV:

@@ -14,6 +14,7 @@ from coach.cli.options import (
     Context,
     Namespace,
     Nodes,
+    Notify,
     Placement,
     PlatformKind,
     PlatformName,
@@ -62,14 +63,7 @@ def command(  # noqa: PLR0917 - they are options
             "localhost need none.",
         ),
     ] = None,
-    webhook: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            envvar="COACH_WEBHOOK",
-            help="Where notices of budgets and the ends of jobs are sent, by POST.",
-        ),
-    ] = "",
+    notify: Notify = "",
     log_format: Annotated[LogFormat, typer.Option(help="Format of the log on stderr.")] = LogFormat.TEXT,
 ) -> None:
     """Run jobs as a service, for other commands and over HTTP.
@@ -89,7 +83,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.plugins import policy as parsed_policy
     from coach.service.logging import begin_logging
     from coach.service.serve import Serving, serve
-    from coach.service.views.webhook import checked
+    from coach.service.views.messages import checked
 
     allocator = parsed_policy(policy or "coach")
     if isinstance(allocator, StaticPolicy):
@@ -131,7 +125,7 @@ def command(  # noqa: PLR0917 - they are options
             folders=folders,
             host_names=frozenset(name.lower() for name in host_name or ()),
             companion=companion,
-            webhook=checked(webhook) if webhook else "",
+            notify=checked(notify),
             volumes=() if local else VOLUMES,
             lead=lead,
         )

@@ -16,6 +16,11 @@ class EpochKind(StrEnum):
     PROBE = "probe"
     FULL = "full"
 
+    @property
+    def words(self) -> str:
+        """What users read."""
+        return "mini-epoch" if self is EpochKind.PROBE else "epoch"
+
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
@@ -97,7 +102,10 @@ class JobForecast:
 
 @dataclass(slots=True)
 class Epoch:
-    """An epoch that counted. Seconds are wall seconds; `epochs_trained` is the curve's x: samples seen / data."""
+    """An epoch that counted. Seconds are wall seconds; `epochs_trained` is the curve's x: samples seen / data.
+
+    `number` counts whole epochs and mini-epochs, `ordinal` those of its kind: users see this one.
+    """
 
     number: int
     kind: EpochKind
@@ -112,6 +120,12 @@ class Epoch:
     predicted_seconds: tuple[float, float, float] | None = None
     job_forecast: JobForecast | None = None
     cost: Money = 0
+    ordinal: int = 0
+
+    @property
+    def name(self) -> str:
+        """`epoch 3`, or `mini-epoch 1`."""
+        return f"{self.kind.words} {self.ordinal}"
 
     @property
     def seconds(self) -> float:

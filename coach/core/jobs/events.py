@@ -68,7 +68,8 @@ class JobSubmitted:
 
     `spec` is the job file as JSON. `known_points` are speeds that earlier jobs of the same model and data measured on
     the same kind of cluster; `known_epochs` is the number of epochs that such a job took. `request` identifies the
-    caller's request, so that a retry of it is known; empty for one without an identity.
+    caller's request, so that a retry of it is known; empty for one without an identity. `weights`: URI of the
+    checkpoint that training begins with.
     """
 
     at: float
@@ -78,6 +79,7 @@ class JobSubmitted:
     known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
     request: str = ""
+    weights: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

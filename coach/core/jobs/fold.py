@@ -48,6 +48,8 @@ def submitted(event: ev.JobSubmitted) -> Job:
         ledger=Ledger(spec.spec.budget_money),
         known_points=event.known_points,
         known_epochs=event.known_epochs,
+        initial=event.weights,
+        weights=event.weights,
     )
 
 
@@ -120,6 +122,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
     job.weights = report.weights
     job.failures = 0
     job.last_failure = None
+    ordinal = job.ordinal(order.number, order.kind)
     job.epochs_changed()
     job.epochs.append(
         Epoch(
@@ -136,6 +139,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
             predicted_seconds=order.predicted_seconds,
             job_forecast=order.job_forecast,
             cost=job.charges.get(order.token, 0),  # settled when a worker was lost
+            ordinal=ordinal,
         )
     )
     for pod in order.pods:
@@ -335,7 +339,7 @@ def _roll_back(job: Job, action: act.RollBack) -> None:
     job.epochs_changed()
     del job.epochs[action.epochs :]
     job.position = sum(epoch.report.samples for epoch in job.epochs)
-    job.weights = job.epochs[-1].report.weights if job.epochs else None
+    job.weights = job.epochs[-1].report.weights if job.epochs else job.initial
     job.fitted = min(job.fitted, len(job.epochs))
     job.full_epoch_curves = ()
 

@@ -94,6 +94,7 @@ class Job:
     phase: Phase = Phase.IDLE
     known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
+    initial: str | None = None  #: URI of the checkpoint that training begins with
 
     #: the last decision: desired allocation, kind of the next epoch, and why
     desired: Allocation | None = None
@@ -300,6 +301,17 @@ class Job:
         if self._full_epoch_count is None:
             self._full_epoch_count = len(self.full_epochs)
         return self._full_epoch_count
+
+    def ordinal(self, number: int, kind: EpochKind) -> int:
+        """What an epoch of this number is called: it counts the epochs of its kind."""
+        if number == len(self.epochs) + 1:
+            whole = self.full_epoch_count
+            return 1 + (whole if kind is EpochKind.FULL else len(self.epochs) - whole)
+        return 1 + sum(epoch.kind is kind for epoch in self.epochs[: number - 1])
+
+    def name_of(self, order: act.RunEpoch) -> str:
+        """`epoch 3`, or `mini-epoch 1`."""
+        return f"{order.kind.words} {self.ordinal(order.number, order.kind)}"
 
     @property
     def evaluated_epochs(self) -> list[Epoch]:

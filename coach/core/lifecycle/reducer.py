@@ -389,7 +389,7 @@ class Reducer:
     def _advance(self, job: Job, at: float) -> None:
         """Decide what the job does next, and start it."""
         if job.cancel:
-            self._finish(job, at, Reason.CANCELLED_BY_USER, f"after {len(job.epochs)} epochs")
+            self._finish(job, at, Reason.CANCELLED_BY_USER, f"after {job.full_epoch_count} epochs")
             return
         stop_decision = self._view(job).stop_decision
         if stop_decision:

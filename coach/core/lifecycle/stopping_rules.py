@@ -55,7 +55,7 @@ def worth_going_on(job: Job) -> bool:
 def standstill(job: Job) -> tuple[Reason, str]:
     """Why a stopped job does nothing more, and the command that resumes it."""
     why = f"{job.stopped_why}; " if job.stopped_why else ""
-    done = f"{why}after {len(job.epochs)} epochs; go on with:"
+    done = f"{why}after {job.full_epoch_count} epochs; go on with:"
     if job.stopped_by_user:
         return Reason.SUSPENDED, f"{done} coach resume {job.name}"
     return Reason.HANDLER_STOPPED, f"{done} coach serve, or coach resume {job.name}"
@@ -144,4 +144,4 @@ def best_so_far(job: Job) -> str:
     """`best loss 0.1234 in epoch 12`."""
     if job.best is None:
         return "no full epoch ended"
-    return f"best {job.metric} {job.value(job.best):.4g} in epoch {job.best.number}"
+    return f"best {job.metric} {job.value(job.best):.4g} in {job.best.name}"

@@ -39,6 +39,7 @@ from coach.core.spec.training import (
     ErrorFactors,
     ExperimentOverrides,
     Framework,
+    Init,
     JobClass,
     Metadata,
     MiniEpoch,
@@ -70,6 +71,7 @@ __all__ = [
     "ErrorFactors",
     "ExperimentOverrides",
     "Framework",
+    "Init",
     "InlinePrices",
     "JobClass",
     "JobObjective",
@@ -247,6 +249,11 @@ class JobSpec(SpecModel):
     )
     mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
+    init: Init | None = Field(
+        default=None,
+        description="Weights to begin with, such as those of an earlier job, for fine-tuning.",
+        examples=[{"job": "lenet-digits"}],
+    )
     prices: PriceBookRef = Field(
         default="cloud-functions",
         description="Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` "
@@ -372,7 +379,7 @@ class JobSpec(SpecModel):
                 yield CrossFieldError(("framework",), "only a program has any", right, (("model",),))
             return
         because = (("program",),)
-        of_models = ("clip", "micro_batch", "evaluation_batch", "epoch")
+        of_models = ("clip", "micro_batch", "evaluation_batch", "epoch", "init")
         for key in ("model", "data", "optimizer", "autocast", "deterministic", *of_models):
             if getattr(self, key):
                 name = to_camel(key)

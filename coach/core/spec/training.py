@@ -333,6 +333,29 @@ class MiniEpoch(SpecModel):
         return self
 
 
+class Init(SpecModel):
+    """Weights that training begins with: exactly one of these. Step and optimizer begin anew."""
+
+    job: JobName | None = Field(
+        default=None,
+        description="An earlier job of the same network: what its best epoch has when this job is submitted.",
+        examples=["lenet-digits"],
+    )
+    checkpoint: Uri | None = Field(
+        default=None,
+        description="A file: a path, relative to the job file, or a URI. A checkpoint, what `coach model` writes as "
+        ".pt or .npz, or, of a PyTorch job, any saved state_dict.",
+        examples=["lenet.npz"],
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Init:
+        if (self.job is None) == (self.checkpoint is None):
+            problem = "neither job nor checkpoint" if self.job is None else "both job and checkpoint"
+            raise conflicts(CrossFieldError((), problem, "one of job and checkpoint"))
+        return self
+
+
 class Checkpoint(SpecModel):
     """Where checkpoints go, and which are kept: the best whole epoch's, the last two, and what `keep_every` says."""
 

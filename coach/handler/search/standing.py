@@ -249,7 +249,7 @@ class Standing:
             state = "failed" if failure(job) else "ended" if job.ended else "paused" if over(job) else "running"
             state = "best" if number == best else state
             spent, why = to_amount(job.ledger.spent), job.message or REASON_INFO[job.reason].words
-            at = None if epoch is None else epoch.number
+            at = None if epoch is None else epoch.ordinal
             parameters = self.definition.parameters[number - 1]
             rows.append(TrialRow(number, job.name, parameters, state, job.full_epoch_count, value, at, spent, why))
         return sorted(rows, key=lambda row: (row.best is None, self.sign * (row.best or 0.0), row.trial))

@@ -53,7 +53,7 @@ def obsolete(job: Job) -> list[str]:
 def kept(job: Job) -> set[str]:
     """URIs of the checkpoints that stay though later ones are there: of the best epoch and of every so many."""
     every, best = job.spec.checkpoint.keep_every, job.best
-    found = {epoch.report.weights for epoch in job.epochs if every and epoch.number % every == 0}
+    found = {epoch.report.weights for epoch in job.full_epochs if every and epoch.ordinal % every == 0}
     return found if best is None else found | {best.report.weights}
 
 
@@ -70,7 +70,7 @@ class Surplus:
 def surplus(job: Job, *, everything: bool) -> Surplus:
     """Its checkpoints but for the best epoch's and the last; or `everything`. Raises what its file system raises."""
     keep = [] if everything else [*job.epochs[-1:], *([job.best] if job.best else [])]
-    stay = {epoch.report.weights.rpartition("/")[2]: epoch.number for epoch in keep}
+    stay = {epoch.report.weights.rpartition("/")[2]: epoch.ordinal for epoch in keep}
     names = {_parts(epoch.report.weights.rpartition("/")[2])[0] for epoch in job.epochs}
     files, path = fsspec.core.url_to_fs(job.checkpoints)
     found, size, there = list[str](), 0, set[int]()

@@ -125,6 +125,18 @@ class StateDirectory:
             out.write(f"run-{secrets.token_hex(6)}\n")
         return file.read_text(encoding="ascii").strip()
 
+    def note(self, name: str) -> str:
+        """What the user has written about a job; empty without."""
+        file = self.logs(name).with_name("note.txt")
+        return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+    def write_note(self, name: str, text: str) -> None:
+        """Keep it."""
+        self.make_folders(name)
+        file = self.logs(name).with_name("note.txt")
+        with open(file, "w", opener=opener, encoding="utf-8") as out:
+            out.write(text)
+
     def make_folders(self, name: str) -> None:
         """Make the folders of a job."""
         for folder in (self.checkpoints(name), self.logs(name)):

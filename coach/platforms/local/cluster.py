@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coach.core.cluster import Instance, Node, Resources
 from coach.core.errors import UserError
 from coach.core.spec import quantities
-from coach.core.spec.types import Cpu, Memory
+from coach.core.spec.types import IN_WORDS, Cpu, Identifier, Memory
 
 GIB = 1024.0**3
 #: The machine that an offer's name means; raises UserError.
@@ -62,7 +62,7 @@ def parse_nodes(text: str | None, offer_price: OfferPrice | None = None) -> tupl
 
 class _NodeEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")
+    name: Identifier
     cpu: Cpu
     memory: Memory
     gpu: int = Field(default=0, ge=0, le=64)
@@ -88,10 +88,11 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not YAML: {error}") from error
     except ValidationError as error:
-        lines = (
-            f"{path}: {'.'.join(map(str, fault['loc'])) or 'file'}: {fault['msg']} (value seen: {fault['input']!r})"
-            for fault in error.errors(include_url=False)
-        )
+        lines = []
+        for fault in error.errors(include_url=False):
+            right = IN_WORDS.get(fault.get("ctx", {}).get("pattern", ""), fault["msg"])
+            where = ".".join(map(str, fault["loc"])) or "file"
+            lines.append(f"{path}: {where}: {right} (value seen: {fault['input']!r})")
         raise UserError("\n".join(lines)) from error
     names = [entry.name for entry in file.nodes]
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -31,6 +31,16 @@ MAX_SIMULATION = 60.0
 Files = Sequence[Path | str]
 
 
+class Picture(bytes):
+    """The bytes of a file; a notebook shows those of a PNG or SVG figure."""
+
+    def _repr_png_(self) -> bytes | None:
+        return bytes(self) if self.startswith(b"\x89PNG") else None
+
+    def _repr_svg_(self) -> str | None:
+        return self.decode() if b"<svg" in self[:1000] else None
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """A request and the type of its answer. `wait`: seconds that the service may wait before it answers."""
@@ -60,7 +70,7 @@ class Call(Generic[T]):
     def read(self, answer: httpx.Response) -> T:
         """The answer. Raises JobFileError, UserError, TemporaryError, PermanentError."""
         if answer.is_success and self.answer is bytes:
-            return answer.content  # type: ignore[return-value]
+            return Picture(answer.content)  # type: ignore[return-value]
         if answer.is_success and self.answer is str:
             return answer.text  # type: ignore[return-value]
         with contextlib.suppress(ValueError):
@@ -328,6 +338,16 @@ def submit(files: Files, policy: str = "", *, key: str = "") -> Call[schemas.Sub
 
 
 # -- steering jobs ---------------------------------------------------------------------------------------------
+
+
+def write_note(name: str, text: str) -> Call[schemas.Note]:
+    """Keep what a user writes about a job."""
+    return Call("PUT", f"{API}/jobs/{name}/note", schemas.Note, body={"text": text})
+
+
+def job_model(name: str) -> Call[bytes]:
+    """The checkpoint of a job's best epoch."""
+    return Call("GET", f"{API}/jobs/{name}/model", bytes)
 
 
 def cancel(name: str) -> Call[JobRow]:

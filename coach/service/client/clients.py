@@ -85,6 +85,8 @@ class _Operations:
     compare_jobs = _Operation(calls.compare_jobs)
     simulate_jobs = _Operation(calls.simulate_jobs)
     submit = _Operation(calls.submit)
+    write_note = _Operation(calls.write_note)
+    job_model = _Operation(calls.job_model)
     cancel = _Operation(calls.cancel)
     suspend = _Operation(calls.suspend)
     resume = _Operation(calls.resume)

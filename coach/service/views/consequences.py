@@ -27,7 +27,8 @@ def consequences(job: Job, of: Of, now: float) -> schemas.Consequences:
     """What `of` would do to `job` at `now` (seconds since 1970)."""
     refusal = _refusal(job, of)
     stops = of in (Of.CANCEL, Of.SUSPEND_NOW) and not refusal
-    lost = job.running.number if stops and job.running is not None and job.phase is Phase.RUNNING else None
+    order = job.running if stops and job.phase is Phase.RUNNING else None
+    lost = None if order is None else job.ordinal(order.number, order.kind)
     so_far = min(_unbilled(job, now), job.ledger.reserved) if not job.ended else 0
     reserved = job.ledger.reserved if of in (Of.CANCEL, Of.SUSPEND, Of.SUSPEND_NOW) and not refusal else 0
     back = max(0, reserved - so_far)
@@ -38,7 +39,7 @@ def consequences(job: Job, of: Of, now: float) -> schemas.Consequences:
         refusal=refusal,
         text=refusal or _words(job, of, lost, so_far, back, spent),
         epoch_lost=lost,
-        checkpoint_epoch=len(job.epochs) or None,
+        checkpoint_epoch=job.epochs[-1].ordinal if job.epochs else None,
         lost=to_amount(so_far if lost is not None else 0),
         comes_back=to_amount(back),
         stays_spent=to_amount(spent),
@@ -92,10 +93,10 @@ def _words(  # noqa: PLR0917
         running = "It goes on with the new one" if not (job.ended or job.suspend) else f"It is resumed: {kept}"
         return f"Its budget is {money(budget)} now, {money(job.ledger.spent)} of it spent. {running}."
     parts = []
-    if lost is not None:
-        parts.append(f"epoch {lost} is lost ({money(so_far)} so far)")
+    if lost is not None and job.running is not None:
+        parts.append(f"{job.name_of(job.running)} is lost ({money(so_far)} so far)")
     elif of is Of.SUSPEND and job.running is not None:
-        parts.append(f"epoch {job.running.number} is trained to its end first, and counts")
+        parts.append(f"{job.name_of(job.running)} is trained to its end first, and counts")
     if of is Of.SUSPEND and job.running is not None:
         parts.append(f"what it does not use of {money(back)} reserved comes back")
     else:

@@ -25,7 +25,7 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
         curve=_curve(job),
         allocation=[
             schemas.Span(
-                epoch=one.order.number,
+                epoch=job.ordinal(one.order.number, one.order.kind),
                 mini=one.order.kind is EpochKind.PROBE,
                 workers=one.order.allocation.workers,
                 servers=one.order.allocation.servers,
@@ -64,7 +64,7 @@ def _curve(job: Job) -> schemas.Curve:
         target=job.target,
         points=[
             schemas.CurvePoint(
-                epoch=one.number,
+                epoch=one.ordinal,
                 x=one.epochs_trained,
                 mini=one.kind is EpochKind.PROBE,
                 loss=_finite(one.report.loss),

@@ -14,17 +14,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi import Path as InPath
-from fastapi.responses import StreamingResponse
+from fastapi.responses import FileResponse, StreamingResponse
 
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
-from coach.core.spec.job import TrainingJob
+from coach.core.spec.job import Framework, TrainingJob
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
+from coach.jobfiles.load import local_path
 from coach.report import comparison
 from coach.report.comparison import Comparison
+from coach.report.model_card import chosen_epoch
 from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, LEDGER_COLUMNS
 from coach.report.status import epoch_rows, forecast_rows
 from coach.report.why import waiting
@@ -256,6 +258,32 @@ def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind:
 
     with _DRAWING:
         return one_figure(Story.of(job, records, now), "" if picture is Picture.PAGE else picture.value, kind.value)
+
+
+@views.get(
+    "/jobs/{name}/model",
+    tags=["jobs"],
+    response_class=FileResponse,
+    responses={
+        200: {
+            "description": "The checkpoint of its best epoch.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **may_answer(404, 409),
+    },
+)
+async def job_model(known: Known) -> FileResponse:
+    """The best epoch's weights: of a PyTorch job what `coach model` writes, of an MXNet job its arrays as .npz."""
+    if known.spec.program is not None:
+        raise NotNowError(f"{known.name} runs a program, which keeps its model where it chooses")
+    chosen = chosen_epoch(known, "best")
+    file = local_path(chosen.report.weights)
+    if file is None or not file.is_file():
+        raise NotNowError(
+            f"{known.name}: the checkpoint is at {chosen.report.weights}, which this machine does not have"
+        )
+    ending = "pt" if known.spec.framework is Framework.PYTORCH else "npz"
+    return FileResponse(file, media_type="application/octet-stream", filename=f"{known.name}.{ending}")
 
 
 @views.get(

@@ -48,6 +48,8 @@ def read_checkpoint(file: BinaryIO) -> Checkpoint:
             raise ValueError(f"its content is not what was written: {broken}")
     file.seek(0)
     whole: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    if "settings" not in whole:  # another program's state_dict, to begin with
+        return Checkpoint(whole.get("model_state_dict", whole.get("state_dict", whole)), {}, 0, "", 0)
     settings = json.loads(whole["settings"])
     if (settings.get("format"), settings.get("version")) != (FORMAT, VERSION):
         raise ValueError(f"no {FORMAT} of version {VERSION}")

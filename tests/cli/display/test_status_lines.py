@@ -22,7 +22,6 @@ def row(name: str, state: str = "Training", **changes: object) -> JobRow:
         ),
         "message": "",
         "epoch": 7,
-        "full_epochs": 3,
         "framework": "mxnet",
         "metric": "loss",
         "value": 0.21312,

@@ -59,6 +59,7 @@ def add(
         evaluate_seconds=0.0,
         thread_seconds=computing,
     )
+    ordinal = job.ordinal(number, kind)
     job.epochs_changed()
     job.epochs.append(
         Epoch(
@@ -72,6 +73,7 @@ def add(
             epochs_trained=job.epochs_trained + fraction,
             group=group,
             report=report,
+            ordinal=ordinal,
         )
     )
     return job

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from coach.core.cluster import Node, Resources
-from coach.core.errors import PermanentError
+from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
 from coach.handler import endpoint
-from coach.handler.prior_runs import known_epochs, known_points
+from coach.handler.prior_runs import initial_weights, known_epochs, known_points
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import StateDirectory, StoredJob, choose, renamed
@@ -239,6 +239,7 @@ def test_known_epochs_are_those_after_which_the_target_had_held_in_earlier_jobs(
     assert known_epochs(earlier, wanted(optimizer={"learningRate": 0.5})) is None
     assert known_epochs(earlier, wanted(clip={"norm": 1.0})) is None
     assert known_epochs(earlier, wanted(epoch={"fraction": 0.5})) is None
+    assert known_epochs(earlier, wanted(init={"checkpoint": "file:///a.npz"})) is None
     assert known_epochs(earlier, wanted(microBatch=8)) == job.epochs_trained
     short = replace(earlier[0], job=replace(job, state=State.BUDGET_EXHAUSTED, epochs=job.epochs[:-1]))
     assert known_epochs([short], wanted()) is None
@@ -249,6 +250,22 @@ def test_known_epochs_are_those_after_which_the_target_had_held_in_earlier_jobs(
     assert known_epochs(earlier, wanted(target={"loss": 0.5})) == third
     assert known_epochs([short], wanted(target={"loss": 0.5})) == third
     assert known_epochs(earlier, wanted(target={"loss": 0.5, "epochsInARow": 1})) == pytest.approx(third - 2)
+
+
+def test_a_job_begins_with_the_best_weights_of_the_job_that_it_names(earlier: list[StoredJob]) -> None:
+    past = {one.job.name: one for one in earlier}
+    (name,), best = past, earlier[0].job.best
+    assert best is not None
+    assert initial_weights(past, wanted()) is None
+    assert initial_weights(past, wanted(init={"checkpoint": "file:///a.npz"})) == "file:///a.npz"
+    assert initial_weights(past, wanted(init={"job": name})) == best.report.weights
+    with pytest.raises(UserError, match=r"spec.init.job: there is no job 'nobody'; see all"):
+        initial_weights(past, wanted(init={"job": "nobody"}))
+    with pytest.raises(UserError, match="is of mxnet; a job of pytorch that has trained"):
+        initial_weights(past, wanted(init={"job": name}, framework="pytorch"))
+    fresh = {name: replace(earlier[0], job=replace(earlier[0].job, epochs=[]))}
+    with pytest.raises(UserError, match="has trained no epoch yet"):
+        initial_weights(fresh, wanted(init={"job": name}))
 
 
 def test_the_cluster_of_each_job_is_read_off_the_journal(home: StateDirectory) -> None:

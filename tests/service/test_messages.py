@@ -1,4 +1,4 @@
-"""Notices and ends of jobs, as a real HTTP server receives them."""
+"""Messages, as a real HTTP server and a real command receive them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coach.core.errors import UserError
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.epoch import JobForecast
 from coach.handler.state.state_directory import StateDirectory
-from coach.service.views import webhook
+from coach.service.views import messages
 from tests.handler.fake_platform import FakePlatform
 from tests.service.conftest import Api, serve
 
@@ -73,8 +78,8 @@ async def spend(api: Api) -> None:
 
 
 async def received(receiver: Receiver, count: int) -> None:
-    async with asyncio.timeout(30):
-        while len(receiver.got) < count:
+    async with asyncio.timeout(120):
+        while len(receiver.got) < count or (count > 2 and receiver.got[-1]["kind"] != "job"):
             await asyncio.sleep(0.01)
 
 
@@ -82,13 +87,14 @@ def test_notices_and_the_end_of_a_job_are_sent_in_order_and_again_after_an_error
     home: StateDirectory,
 ) -> None:
     async def body(api: Api) -> None:
-        async with webhook.sending(receiver.url, api.service, [0.01, 0.01]):
+        async with messages.sending(receiver.url, api.service.handler, api.service.reader, [0.01, 0.01]):
             await spend(api)
             await received(receiver, 5)
 
     with Receiver(503, 429).running() as receiver:
         serve(home, body, FakePlatform(epoch_seconds=0.01))
-    first, *_ = got = receiver.got
+    got = [one for one in receiver.got if one["kind"] != "prediction"]
+    first = got[0]
     assert got[:3] == [first] * 3 and receiver.path == "/hook?secret=1"
     assert [(one["kind"], one.get("percent")) for one in got[2:]] == [
         ("notice", 50),
@@ -105,10 +111,10 @@ def test_notices_and_the_end_of_a_job_are_sent_in_order_and_again_after_an_error
 def test_a_receiver_that_refuses_or_never_answers_holds_nothing_up(
     home: StateDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(messages, "LAST_SECONDS", 0.1)
 
     async def body(api: Api) -> None:
-        async with webhook.sending(receiver.url, api.service, [0.01]):
+        async with messages.sending(receiver.url, api.service.handler, api.service.reader, [0.01]):
             await spend(api)
             await received(receiver, 2)
 
@@ -122,17 +128,60 @@ def test_a_receiver_that_refuses_or_never_answers_holds_nothing_up(
 def test_too_many_that_wait_are_dropped_with_a_line_in_the_log(
     home: StateDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "MOST_WAITING", 0)
+    monkeypatch.setattr(messages, "MOST_WAITING", 0)
 
     async def body(api: Api) -> None:
-        async with webhook.sending("http://127.0.0.1:9/", api.service):
+        async with messages.sending("http://127.0.0.1:9/", api.service.handler, api.service.reader):
             await spend(api)
 
     serve(home, body, FakePlatform(epoch_seconds=0.01))
     assert "0 messages wait; dropped: a: BudgetExhausted" in caplog.text
 
 
-@pytest.mark.parametrize("url", ["", "hooks.example.com", "ftp://x/y", "http:///path"])
-def test_what_is_no_url_of_a_receiver_is_refused(url: str) -> None:
-    with pytest.raises(UserError, match="such as https://"):
-        webhook.checked(url)
+def test_a_command_gets_each_message_as_json_and_as_text(
+    home: StateDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(api: Api) -> None:
+        command = f'cat >> {tmp_path}/got; echo "$COACH_KIND $COACH_TEXT" >> {tmp_path}/text; exit 3'
+        async with messages.sending(command, api.service.handler, api.service.reader):
+            prices = DEAR | {"vcpuSecond": 1e-7, "invocation": 0.01}  # an epoch costs what is reserved for it
+            changes: dict[str, Any] = {"prices": prices, "target": {"loss": 0.01}, "stopEarly": False}
+            await api.submit("a", budget={"amount": 1.0, "currency": "USD"}, maxEpochs=2000, **changes)
+            await api.until("a", lambda row: row["state"] == "BudgetExhausted")
+
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
+    got = [json.loads(line) for line in (tmp_path / "got").read_text().splitlines()]
+    (nearly, end) = [one for one in got if one["kind"] != "prediction"]
+    assert (nearly["kind"], end["kind"], end["state"]) == ("budget", "job", "BudgetExhausted")
+    assert 0.8 * nearly["budget"] <= nearly["spent"] <= end["spent"] <= nearly["budget"]
+    text = (tmp_path / "text").read_text().splitlines()
+    assert [line.partition(": ")[0] for line in text] == [f"{one['kind']} a" for one in got]
+    assert any(line.startswith("budget a: over 80% of its budget: 0.") for line in text)
+    assert "the command did not take a message (exit code 3): a: BudgetExhausted" in caplog.text
+
+
+def test_a_prediction_is_sent_when_it_leaves_the_bounds_of_the_last_one(home: StateDirectory) -> None:
+    async def body(api: Api) -> None:
+        orders: list[act.RunEpoch] = []
+        handler = api.service.handler
+        handler.observers.append(lambda _, done: orders.extend(one for one in done if isinstance(one, act.RunEpoch)))
+        await api.submit("a", budget={"amount": 1.0, "currency": "USD"})
+        await api.ended("a")
+        found = messages.Messages(handler, api.service.reader)
+
+        def sent(low: float, expected: float, high: float) -> list[str]:
+            order = replace(orders[0], job_forecast=JobForecast((low, expected, high), (0.1, 0.2, 0.3)))
+            return [one["text"] for one in found.about(ev.TimerFired(1.0, "a", ""), [order])]
+
+        assert [sent(50, 60, 70), sent(40, 51, 60), sent(40, 69, 80)] == [[], [], []]
+        now = "a: now takes 1m30s (1m20s-1m40s) and costs 0.20 (0.10-0.30) USD in all; before: 1m00s and 0.20"
+        assert sent(80, 90, 100) == [now]
+        assert sent(70, 81, 100) == []
+
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
+
+
+@pytest.mark.parametrize("receiver", ["ftp://x/y", "http:///path"])
+def test_what_is_no_url_of_a_receiver_is_refused(receiver: str) -> None:
+    with pytest.raises(UserError, match="neither https://HOST/PATH nor a command"):
+        messages.checked(receiver)

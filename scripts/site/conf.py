@@ -1,0 +1,57 @@
+"""The site of the pages in docs: `make docs` writes it to .cache/site.
+
+Links to files that are no pages go to the repository that COACH_REPOSITORY names, such as https://HOST/OWNER/NAME;
+without it they are words.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+project = "Coach"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+root_doc = "README"
+myst_heading_anchors = 6
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+html_copy_source = False
+suppress_warnings = ["misc.highlighting_failure"]  # of outputs that are called JSON and are cut
+
+REPOSITORY = os.environ.get("COACH_REPOSITORY", "")
+#: The parts of the site: their names, and the pages of each.
+PARTS = {
+    "Tutorials": "tutorials/*",
+    "How-to guides": "how-to/*",
+    "Reference": "reference/*",
+    "Explanation": "explanation/*",
+    "Decisions": "decisions/*",
+    "The project": "*",
+}
+
+
+def _tree(name: str, pages: str) -> str:
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {name}\n:glob:\n\n{pages}\n```\n"
+
+
+def _outside(app: Any, page: str, content: list[str]) -> None:
+    """Give a page's links out of docs their places; the first page has the table of contents."""
+    folder = Path(page).parent
+
+    def link(found: re.Match[str]) -> str:
+        words, target = found.groups()
+        path = os.path.normpath(folder / target.partition("#")[0])
+        if not path.startswith("..") and not path.endswith((".json", ".yaml")):
+            return found[0]
+        place = path.removeprefix("../") if path.startswith("..") else f"docs/{path}"
+        return f"[{words}]({REPOSITORY}/blob/main/{place})" if REPOSITORY else words
+
+    content[0] = re.sub(r"\[((?:[^\]\[]|\[[^\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)", link, content[0])
+    if page == root_doc:
+        content[0] += "".join(_tree(name, pages) for name, pages in PARTS.items())
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls it."""
+    app.connect("source-read", _outside)
