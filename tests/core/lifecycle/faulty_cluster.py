@@ -403,11 +403,12 @@ class World(PodByPodDriver):
         if self.job(epoch.order.job).spec.program is not None:
             return super()._report(epoch)
         dynamics = self.dynamics[epoch.order.job]
+        loss, _ = self._values(epoch, self.job(epoch.order.job))
         return EpochReport(
             samples=epoch.samples,
             data_size=dynamics.data_size,
-            loss=epoch.loss if epoch.order.evaluate else None,
-            accuracy=max(0.0, 1 - epoch.loss / 3) if epoch.order.evaluate else None,
+            loss=loss if epoch.order.evaluate else None,
+            accuracy=max(0.0, 1 - loss / 3) if epoch.order.evaluate else None,
             weights=epoch.order.weights_out,
             train_seconds=epoch.train,
             evaluate_seconds=dynamics.evaluate_seconds if epoch.order.evaluate else 0.0,
