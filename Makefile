@@ -15,7 +15,8 @@
 # make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
 # make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up; FRAMEWORK=pytorch,
-#                  SERVERS=elastic: elastic parameter servers; PROGRAM=1: of a program of your own, results/programs
+#                  SERVERS=elastic: elastic parameter servers; PROGRAM=1: of a program of your own, results/programs;
+#                  SEARCH=1: of the handler of a search, results/search
 # make chaos-kubernetes  N=20 SEED=1: faults at random instants on the cluster; results/kubernetes/chaos.md adds up
 # make histories   N=1000000: as many histories of the protocol by which workers join, leave and die (simulated), goes on
 #                  where it was stopped; then of parameter servers; histories.json in results/pytorch, results/elastic
@@ -197,7 +198,7 @@ N := 100
 SEED := 1
 SERVERS := ps-lite
 chaos: setup
-	@.venv/bin/python -m benchmarks.service.chaos$(if $(PROGRAM),_programs $(N) $(SEED), $(N) $(SEED) --framework $(FRAMEWORK) --servers $(SERVERS))
+	@.venv/bin/python -m benchmarks.service.chaos$(if $(SEARCH),_search $(N) $(SEED),$(if $(PROGRAM),_programs $(N) $(SEED), $(N) $(SEED) --framework $(FRAMEWORK) --servers $(SERVERS)))
 
 chaos-kubernetes: N := 20
 chaos-kubernetes: kubernetes

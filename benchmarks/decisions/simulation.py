@@ -1,6 +1,6 @@
 """How fast the simulator is, through the public policy interface, compared with SimPy in the same run.
 
-    python -m benchmarks.decisions.simulation [--jobs 524288] [--only fitgpp,million,month,full,pieces,simpy]
+    python -m benchmarks.decisions.simulation [--jobs 524288] [--only fitgpp,million,month,full,pieces,shockwave,simpy]
         [--write FOLDER]
 
 * fitgpp: FitGpp's workload (84 nodes of 32 cores, 256 GiB, 8 GPUs; a closed loop at load 2.0), four policies on two
@@ -12,6 +12,8 @@
   `benchmarks.decisions.month` is such a month in the reducer itself, with probes, fits, budgets and gangs.
 * pieces (only by name): two short pieces of a full cluster, the best of three each, in CPU milliseconds an event, and a
   digest of all events and actions: a faster decision must not change it.
+* shockwave (only by name): CPU seconds of Shockwave's trace, 120 jobs on 32 GPUs, under ten policies without its own;
+  target: 10 in all.
 * simpy: an M/M/1 queue in SimPy and in the engine, events a second.
 """
 
@@ -36,6 +38,7 @@ from coach.core.policies.api.policy import Policy
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
+from coach_research.experiments.clusters import shockwave as cluster
 from coach_research.scheduling.api import EngineView, SchedulingEvent, Start, first, fitting
 from coach_research.workload import Plan, Work, totals
 
@@ -50,6 +53,11 @@ PIECES: tuple[dict[str, Any], ...] = (
     {"jobs": 420, "work": FULL, "epochs": 6.0, "days": 0.3},
 )
 REPEATS = 3
+#: Policies on Shockwave's trace.
+TEN = (
+    "gavel", "themis", "allox", "max-throughput", "min-makespan", "tiresias", "backfill", "fifo", "srtf:cadence=120",
+    "drf:cadence=120",
+)  # fmt: skip
 
 
 def used() -> dict[str, float]:
@@ -258,6 +266,20 @@ def piece(what: dict[str, Any]) -> str:
     return f"| `month({words})` | {row['most_held']:.0%} | {each:.1f} | {hashed.hexdigest()[:16]} |"
 
 
+def shockwave() -> None:
+    """Print a row for each policy of `TEN` on Shockwave's trace, and the sum."""
+    print("| policy | makespan, s | mean completion, s | CPU seconds |\n| --- | ---: | ---: | ---: |")
+    seconds = []
+    for name in TEN:
+        began = time.process_time()
+        works = [cluster.work(job, 0.0, None) for job in cluster.trace()]
+        record = Engine(Cluster.uniform(8, 64, gpu=4), works, plugins.policy(name)).run()
+        seconds.append(time.process_time() - began)
+        finished, arrived = record.column("finished"), record.column("arrived")
+        print(f"| `{name}` | {finished.max():.0f} | {(finished - arrived).mean():.0f} | {seconds[-1]:.2f} |")
+    print(f"| all | | | {sum(seconds):.2f} |")
+
+
 def main() -> None:
     """Print a line for each measurement, and write them where asked."""
     parser = argparse.ArgumentParser()
@@ -301,6 +323,8 @@ def main() -> None:
                 print("| piece | most of the cores held | CPU ms an event, best of", REPEATS, "| digest |")
                 for what in PIECES:
                     print(pool.submit(piece, what).result(), flush=True)
+            elif only == "shockwave":
+                shockwave()
             elif only == "simpy":
                 show(pool.submit(simpy_mm1, 200_000).result())
                 show(pool.submit(mm1, 200_000, Greedy()).result())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.base import Platform
+    from coach.platforms.kubernetes_api.client import Api
+    from coach.platforms.kubernetes_api.election import Lead
     from coach.platforms.local.environment import Functions
     from coach.service.operations import Service
 
@@ -142,8 +145,9 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
     namespace: str,
     specs: Sequence[TrainingJob] = (),
     placement: str = "gang",
+    may_write: Callable[[], None] | None = None,
 ) -> tuple[tuple[Node, ...], MakePlatform]:
-    """The nodes of the platform, and what makes it, ready for the frameworks of `specs`.
+    """The nodes of the platform, and what makes it, ready for the frameworks of `specs`; `may_write` as in `Api`.
 
     Raises UserError, PermanentError.
     """
@@ -155,7 +159,8 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
         return local_cluster(nodes, bandwidth, specs, placement)
     if nodes or bandwidth:
         raise UserError("--nodes, --bandwidth: only with --platform local; a cluster has its own nodes")
-    return kubernetes_cluster(context, namespace, nuclio=platform is PlatformKind.NUCLIO, placement=placement)
+    nuclio = platform is PlatformKind.NUCLIO
+    return kubernetes_cluster(context, namespace, nuclio=nuclio, placement=placement, may_write=may_write)
 
 
 def check_placement(placement: str, policy: policies.Policy) -> None:
@@ -173,7 +178,12 @@ def check_placement(placement: str, policy: policies.Policy) -> None:
 
 
 def kubernetes_cluster(
-    context: str, namespace: str, *, nuclio: bool, placement: str = "gang"
+    context: str,
+    namespace: str,
+    *,
+    nuclio: bool,
+    placement: str = "gang",
+    may_write: Callable[[], None] | None = None,
 ) -> tuple[tuple[Node, ...], MakePlatform]:
     """The nodes of a Kubernetes cluster, and what makes a platform of them. Raises UserError, PermanentError.
 
@@ -187,15 +197,14 @@ def kubernetes_cluster(
     from coach.platforms.kubernetes.platform import KubernetesPlatform
     from coach.platforms.kubernetes.settings import Settings
     from coach.platforms.kubernetes_api import nodes
-    from coach.platforms.kubernetes_api.client import CORE, Api
+    from coach.platforms.kubernetes_api.client import CORE
 
     if placement not in PROFILES:
         raise UserError(f"--placement {placement}: on a cluster one of {', '.join(PROFILES)}, without parameters")
     if PROFILES[placement]:
         os.environ["COACH_SCHEDULER_NAME"] = PROFILES[placement]
 
-    async def connect() -> Api:
-        return await Api.connect(context or None, namespace or None)
+    connect = _connecting(context, namespace, may_write)
 
     async def read() -> tuple[Node, ...]:
         async with await connect() as api:
@@ -217,16 +226,38 @@ def kubernetes_cluster(
 
 
 def controller(
-    context: str, namespace: str, folders: tuple[Path, ...]
+    context: str, namespace: str, folders: tuple[Path, ...], may_write: Callable[[], None] | None = None
 ) -> Callable[[Service], Coroutine[Any, Any, None]]:
     """What follows the TrainingJobs of a cluster while a service runs. Models are in one of `folders`."""
     from coach.controller.controller import Controller
+
+    connect = _connecting(context, namespace, may_write)
+    return lambda service: Controller(connect, service, folders).run()
+
+
+def _connecting(
+    context: str, namespace: str, may_write: Callable[[], None] | None = None
+) -> Callable[[], Coroutine[Any, Any, Api]]:
     from coach.platforms.kubernetes_api.client import Api
 
-    async def connect() -> Api:
-        return await Api.connect(context or None, namespace or None)
+    check = may_write or (lambda: None)
+    return lambda: Api.connect(context or None, namespace or None, may_write=check)
 
-    return lambda service: Controller(connect, service, folders).run()
+
+@contextlib.contextmanager
+def led(home: StateDirectory, context: str, namespace: str, host: str, port: int) -> Iterator[Lead | None]:
+    """Wait for the lease that COACH_LEASE names, and hold it for the length of the block; without it, at once.
+
+    Raises CoachError.
+    """
+    if not (name := os.environ.get("COACH_LEASE")):
+        yield None
+        return
+    from coach.platforms.kubernetes_api.election import leading
+
+    me = os.environ.get("COACH_POD") or f"{os.uname().nodename}-{os.getpid()}"
+    with leading(_connecting(context, namespace), name, me, home.term, host, port) as lead:
+        yield lead
 
 
 def local_cluster(

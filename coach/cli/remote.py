@@ -98,10 +98,13 @@ async def _run(api: Api, arguments: list[str], out: Callable[[int, bytes], None]
 async def _handler(api: Api) -> str:
     """The handler's pod. Raises UserError where none runs."""
     from coach.platforms.kubernetes_api.client import CORE
+    from coach.platforms.kubernetes_api.election import LEADER
 
     labels = "app.kubernetes.io/name=coach,app.kubernetes.io/component=handler"
     found = (await api.get(f"{CORE}/namespaces/{api.namespace}/pods", labelSelector=labels))["items"]
-    running = [pod["metadata"]["name"] for pod in found if pod["status"].get("phase") == "Running"]
+    found = [pod for pod in found if pod["status"].get("phase") == "Running"]
+    found.sort(key=lambda pod: LEADER not in pod["metadata"]["labels"])  # of several, the one that leads
+    running = [pod["metadata"]["name"] for pod in found]
     if not running:
         raise UserError(
             f"no handler of Coach runs in namespace {api.namespace} of {api.server}; name its --namespace, "

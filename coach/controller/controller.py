@@ -1,4 +1,4 @@
-"""Follows the TrainingJobs and TrainingBudgets of a namespace and makes the service do what they say.
+"""Follows the TrainingJobs, TrainingBudgets and TrainingSearches of a namespace and makes the service do what they say.
 
 Nothing is remembered that the objects and the journal do not say: a controller that was killed goes on where they
 stand. A job knows its object by two labels, so that an object that was deleted and applied again is another job.
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coach.controller import budgets, status
+from coach.controller import budgets, searches, status
 from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next_step
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.interval import Interval
@@ -45,7 +45,7 @@ BASE = Path(VOLUME, DATA)
 
 
 class Controller:
-    """Reconciles TrainingJobs with the jobs of `service`, TrainingBudgets with its accounts, as long as `run` runs."""
+    """Reconciles TrainingJobs with jobs of `service`, TrainingBudgets with accounts, TrainingSearches with searches."""
 
     def __init__(self, connect: Callable[[], Awaitable[Api]], service: Service, folders: Sequence[Path]) -> None:
         self._connect = connect
@@ -65,12 +65,13 @@ class Controller:
         """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
         async with await self._connect() as api:
             self._api = api
-            paths = (f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in ("trainingjobs", "trainingbudgets"))
-            self._path, self._budgets_path = paths
-            jobs, accounts = Collection(api, self._path), Collection(api, self._budgets_path)
+            kinds = ("trainingjobs", "trainingbudgets", "trainingsearches")
+            paths = [f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in kinds]
+            self._path, self._budgets_path, self._searches_path = paths
+            jobs, accounts, found_searches = (Collection(api, path) for path in paths)
             self._service.handler.observers.append(lambda _event, _actions: self._wake.set())
             try:
-                for collection in (accounts, jobs):
+                for collection in (accounts, jobs, found_searches):
                     collection.listeners.append(lambda _name, _found: self._wake.set())
                     await collection.open()
                 while True:
@@ -80,11 +81,13 @@ class Controller:
                         await self._guarded(found, self._reconcile_budget)
                     for found in list(jobs.objects.values()):
                         await self._guarded(found, self._reconcile)
+                    for found in list(found_searches.objects.values()):
+                        await self._guarded(found, self._reconcile_search)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(STATUS_SECONDS if self._unfinished() else RESYNC_SECONDS):
                             await self._wake.wait()
             finally:
-                await asyncio.gather(jobs.close(), accounts.close())
+                await asyncio.gather(jobs.close(), accounts.close(), found_searches.close())
 
     async def _guarded(self, found: Object, reconcile: Callable[[Object], Awaitable[None]]) -> None:
         name = f"{found['kind'].lower()} {found['metadata']['name']}"
@@ -128,6 +131,30 @@ class Controller:
         await self._write(found, made, now, self._budgets_path)
         for event in budgets.notices(found, made, last, row, now) if row else ():
             await self._api.create(f"{CORE}/namespaces/{self._api.namespace}/events", event)
+
+    async def _reconcile_search(self, found: Object) -> None:
+        """Have the search of a TrainingSearch, and write its status."""
+        metadata, now = found["metadata"], self._service.handler.now()
+        uid, finalizers, deleting = metadata["uid"], _finalizers(found), "deletionTimestamp" in metadata
+        if not deleting and searches.FINALIZER not in finalizers:
+            await self._set_finalizers(found, [*finalizers, searches.FINALIZER], self._searches_path)
+            return
+        generation, problem = self._refused.get(uid, (0, ""))
+        if deleting or generation != metadata["generation"]:
+            problem = await searches.obey(found, self._service, BASE)
+            self._refused[uid] = (metadata["generation"] if problem else 0, problem)
+        if deleting and not problem:
+            left = [one for one in finalizers if one != searches.FINALIZER]
+            if left != finalizers:
+                await self._set_finalizers(found, left, self._searches_path)
+            return
+        definition = searches.of(found, self._service)
+        row = self._service.searches.standing(definition).row() if definition else None
+        made = searches.status_of(found, row, "" if definition else problem, now)
+        last, at = self._written.get(uid, (found.get("status", {}), 0.0))
+        moved = [one.get(key) for one in (made, last) for key in ("best", "conditions")]
+        if made != last and (moved[:2] != moved[2:] or now - at >= STATUS_SECONDS):
+            await self._write(found, made, now, self._searches_path)
 
     async def _do(self, step: Step, found: Object) -> None:
         job = self._job(found)

@@ -14,7 +14,7 @@ from coach.platforms.kubernetes_api.client import COACH, Api, ApiError
 
 #: Seconds that the handler has to end all jobs. Where it does not run, nothing else would ever release them.
 HANDLER_SECONDS = 60.0
-#: Seconds that it has to remove the budgets, which takes a moment.
+#: Seconds that it has to stop searches, and to remove budgets, which takes a moment.
 BUDGET_SECONDS = 10.0
 POLL_SECONDS = 0.5
 
@@ -39,6 +39,7 @@ async def end_all(api: Api, kind: str = "trainingjobs", seconds: float = HANDLER
 async def _main() -> int:
     try:
         async with await Api.connect() as api:
+            await end_all(api, "trainingsearches", BUDGET_SECONDS)  # they would begin further trials
             abandoned = await end_all(api)
             await end_all(api, "trainingbudgets", BUDGET_SECONDS)  # no job needs them any more
     except CoachError as error:

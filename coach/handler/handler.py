@@ -88,6 +88,8 @@ class Handler:
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
         self.observers: list[Observer] = []
+        #: Called with the seconds that each write into the journal took.
+        self.timed: Callable[[float], None] = lambda _seconds: None
         #: How far the running epoch of each job is; kept in memory only.
         self.progress: dict[str, Progress] = {}
 
@@ -239,7 +241,9 @@ class Handler:
                 taken.append(self._events.get_nowait())
             with collector.paused():
                 reactions = [(event, self._reducer.react(event)) for event in taken]
+            began = time.monotonic()
             self._journal.append(record for event, actions in reactions for record in (event, *actions))
+            self.timed(time.monotonic() - began)
             for event, actions in reactions:
                 for action in (*self._going_on, *actions):
                     self._carry_out(action)

@@ -105,7 +105,7 @@ def load_jobs(
     `volumes`: folders that only the functions have; what is in them is not looked at.
     `knows`: which optimizers a framework has.
     """
-    contents: list[tuple[Path, bytes | Problem]] = []
+    contents: list[tuple[Path, bytes | YamlNode | Problem]] = []
     for path in map(Path, paths):
         try:
             contents.append((path, _contents(path)))
@@ -116,14 +116,17 @@ def load_jobs(
 
 
 def load_contents(
-    contents: Sequence[tuple[Path, bytes | Problem]],
+    contents: Sequence[tuple[Path, bytes | YamlNode | Problem]],
     *,
     check_files: bool = True,
     inside: Sequence[Path] | None = None,
     volumes: Sequence[Path] = (),
     knows: Knows = nothing_known,
 ) -> list[LoadedJob]:
-    """The same for files that were read elsewhere: the path of each, and its content (or why it was not read)."""
+    """The same for files that were read elsewhere: the path of each, and its content (or why it was not read).
+
+    A node is a document that was read.
+    """
     found: list[_Found] = []
     problems: list[Problem] = []
     files = [path for path, _ in contents]
@@ -162,9 +165,9 @@ def _contents(path: Path) -> bytes:
 
 
 def _read(
-    data: bytes, path: Path, framework: Callable[[YamlNode, Path], Framework | None], knows: Knows
+    data: bytes | YamlNode, path: Path, framework: Callable[[YamlNode, Path], Framework | None], knows: Knows
 ) -> tuple[list[_Found], list[Problem]]:
-    documents, problems = read(data, str(path))
+    documents, problems = ([data], []) if isinstance(data, YamlNode) else read(data, str(path))
     reported = tuple(problems)
     found = []
     for document in documents:

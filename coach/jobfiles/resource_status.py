@@ -22,7 +22,7 @@ class ConditionType(StrEnum):
     PODS_READY = "PodsReady"
     COMPLETE = "Complete"
     FAILED = "Failed"
-    #: Of a TrainingBudget.
+    #: Of a TrainingBudget; READY and COMPLETE also of a TrainingSearch.
     READY = "Ready"
     EXHAUSTED = "Exhausted"
 

@@ -1,8 +1,9 @@
 """What a search tries: parameters with their values or ranges, and the job of each trial.
 
 `optimizer.learningRate=0.01,0.1` is a list; `lr=loguniform(1e-4,1e-1)`, `uniform(a,b)`, `randint(a,b)` and
-`lograndint(a,b)` are ranges, both ends included. A parameter of a job file is a field of `spec`; one of a program is a
-`{name}` in its command.
+`lograndint(a,b)` are ranges, both ends included. `momentum=uniform(0,1) if optimizer.name=sgd` is there for these
+values of another parameter alone. A parameter of a job file is a field of `spec`; one of a program is a `{name}` in
+its command.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from coach.jobfiles.load import load_contents
 
 #: Labels of a trial's job: the search's name, and the trial's number.
 SEARCH, TRIAL = "coach.dev/search", "coach.dev/trial"
+#: Label of a final job: the trial whose parameters it trains with another seed.
+FINAL = "coach.dev/final-of"
 #: The parameter of `--seeds`.
 SEED = "seed"
 #: A value of a parameter.
@@ -57,11 +61,14 @@ class Space:
     """The parameters of a search, by name."""
 
     parameters: Mapping[str, Choices | Range]
+    #: By parameter: another one, said before it, and those of its values with which it is there.
+    conditions: Mapping[str, tuple[str, tuple[Value, ...]]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, written: Sequence[str], seeds: int = 0) -> Space:
         """The space of `KEY=VALUES` texts, each set of values with `seeds` seeds. Raises UserError."""
         found: dict[str, Choices | Range] = {}
+        conditions = {}
         for text in written:
             key, equals, values = text.partition("=")
             key = key.strip().removeprefix("spec.")
@@ -69,12 +76,40 @@ class Space:
                 raise UserError(f"--set {text!r}: a parameter and its values, KEY=VALUES; {_RIGHT}")
             if key in found or (seeds and key == SEED):
                 raise UserError(f"--set {text!r}: {key} is set twice")
+            values, when, condition = values.partition(" if ")
+            if when:
+                conditions[key] = _condition(text, condition, found)
             found[key] = _domain(text, values.strip())
         if seeds:
             found[SEED] = Choices(tuple(range(1, seeds + 1)))
         if not found:
             raise UserError(f"nothing to search; name a parameter: --set KEY=VALUES; {_RIGHT}")
-        return cls(found)
+        return cls(found, conditions)
+
+    def active(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Those of `values` whose conditions hold."""
+        found: dict[str, Value] = {}
+        for key, value in values.items():
+            other, wanted = self.conditions.get(key, ("", ()))
+            if not other or found.get(other) in wanted:
+                found[key] = value
+        return found
+
+    def place(self, values: Mapping[str, Value]) -> tuple[float, ...]:
+        """Where a set of values is, each coordinate from 0 to 1; a list with words has one for each of its values."""
+        found: list[float] = []
+        for key, domain in self.parameters.items():
+            value = values.get(key)
+            if isinstance(domain, Range):
+                low, high, at = domain.low, domain.high, domain.low if value is None else float(value)
+                low, high, at = (math.log(one) if domain.log else one for one in (low, high, at))
+                found.append((at - low) / (high - low))
+            elif any(isinstance(one, str | bool) for one in domain.values):
+                found += [float(one == value) for one in domain.values]
+            else:
+                ranks = sorted(domain.values)
+                found.append(ranks.index(value) / max(1, len(ranks) - 1) if value in ranks else 0.0)
+        return tuple(found)
 
     @property
     def grid(self) -> list[dict[str, Value]] | None:
@@ -82,16 +117,30 @@ class Space:
         lists = [one.values for one in self.parameters.values() if isinstance(one, Choices)]
         if len(lists) < len(self.parameters):
             return None
-        return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*lists)]
+        found: list[dict[str, Value]] = []
+        for values in itertools.product(*lists):
+            one = self.active(dict(zip(self.parameters, values, strict=True)))
+            if not self.conditions or one not in found:
+                found.append(one)
+        return found
 
     def corners(self) -> list[dict[str, Value]]:
         """Sets of values in which each value of a list, and both ends of each range, are at least once."""
-        ends = [
-            one.values if isinstance(one, Choices) else (_number(one.low, one), _number(one.high, one))
-            for one in self.parameters.values()
-        ]
-        most = max(map(len, ends))
-        return [{key: one[at % len(one)] for key, one in zip(self.parameters, ends, strict=True)} for at in range(most)]
+        ends = {
+            key: one.values if isinstance(one, Choices) else (_number(one.low, one), _number(one.high, one))
+            for key, one in self.parameters.items()
+        }
+        found = []
+        for at in range(max(map(len, ends.values()))):
+            values = {key: one[at % len(one)] for key, one in ends.items()}
+            found.append(self.active(values))
+            for key in self.conditions.keys() - found[-1].keys():
+                met, parent = dict(values), key
+                while parent in self.conditions:
+                    parent, wanted = self.conditions[parent]
+                    met[parent] = wanted[0]
+                found.append(self.active(met))
+        return found
 
 
 def _number(value: float, of: Range) -> int | float:
@@ -118,6 +167,18 @@ def _domain(text: str, values: str) -> Choices | Range:
     return Choices(listed)
 
 
+def _condition(text: str, condition: str, known: Mapping[str, Choices | Range]) -> tuple[str, tuple[Value, ...]]:
+    """`optimizer.name=sgd,nag` behind `if`. Raises UserError."""
+    other, equals, values = condition.partition("=")
+    other = other.strip().removeprefix("spec.")
+    domain, wanted = known.get(other), tuple(_scalar(one.strip()) for one in values.split(","))
+    if not equals or not isinstance(domain, Choices) or not set(wanted) <= set(domain.values):
+        lists = [f"{key}={','.join(map(str, one.values))}" for key, one in known.items() if isinstance(one, Choices)]
+        right = f"some of the values of a list that comes before it: {' or '.join(lists) or 'there is none'}"
+        raise UserError(f"--set {text!r}: if {condition}: {right}")
+    return other, wanted
+
+
 def _scalar(text: str) -> Value:
     for kind in (int, float):
         try:
@@ -134,18 +195,33 @@ def written(parameters: Mapping[str, Value]) -> str:
     )
 
 
-def trial_job(base: TrainingJob, search: str, number: int, parameters: Mapping[str, Value]) -> TrainingJob:
-    """The job of a trial, paid by the account of its search. Raises UserError for a parameter that it cannot have."""
+def trial_job(  # noqa: PLR0917 - what a trial is
+    base: TrainingJob,
+    search: str,
+    number: int,
+    parameters: Mapping[str, Value],
+    absent: Collection[str] = (),
+    final_epochs: int = 0,
+) -> TrainingJob:
+    """The job of a trial, paid by the account of its search. Raises UserError for a parameter that it cannot have.
+
+    `absent`: parameters whose condition does not hold. `final_epochs`: of one that trains a trial's parameters with
+    another seed.
+    """
     document = copy.deepcopy(base.to_json())
     spec = document["spec"]
     bounded = base.spec.target or base.spec.program or base.spec.max_epochs or base.spec.time_limit
     amount = {key: spec["budget"][key] for key in ("amount", "currency") if not bounded and key in spec["budget"]}
-    document["metadata"] = {
-        "name": f"{search}-{number}",
-        "labels": {**base.metadata.labels, SEARCH: search, TRIAL: str(number)},
-    }
+    name = f"{search}-{number}-seed-{parameters[SEED]}" if final_epochs else f"{search}-{number}"
+    own = {SEARCH: search, FINAL if final_epochs else TRIAL: str(number)}
+    document["metadata"] = {"name": name, "labels": {**base.metadata.labels, **own}}
     # The search decides which trial goes on.
     spec |= {"budget": {**amount, "account": search}, "stopEarly": False}
+    if final_epochs:
+        spec["maxEpochs"] = final_epochs
+    if base.spec.program is not None:
+        for key in absent:
+            _leave_out(spec["program"], key)
     for key, value in parameters.items():
         if base.spec.program is not None:
             _fill(spec["program"], key, value)
@@ -167,6 +243,15 @@ def _fill(program: dict[str, Any], key: str, value: Value) -> None:
         raise UserError(f"--set {key}: the command has no {marked}; mark where it goes, such as --{key} {marked}")
     program["command"] = [word.replace(marked, str(value)) for word in program["command"]]
     program["env"] = {name: word.replace(marked, str(value)) for name, word in env.items()}
+
+
+def _leave_out(program: dict[str, Any], key: str) -> None:
+    """Take the words with `{key}` out of a command and its environment, and the option before `{key}`."""
+    marked, command = f"{{{key}}}", program["command"]
+    out = {at for at, word in enumerate(command) if marked in word}
+    out |= {at - 1 for at in out if at and command[at] == marked and command[at - 1].startswith("-")}
+    program["command"] = [word for at, word in enumerate(command) if at not in out]
+    program["env"] = {name: word for name, word in program.get("env", {}).items() if marked not in word}
 
 
 def _put(spec: dict[str, Any], key: str, value: Value) -> None:

@@ -18,6 +18,7 @@ from coach.service.page.login import Logins
 from coach.service.page.routes import LOGIN, login, page
 from coach.service.routes import Context, jobs, process, service_wide
 from coach.service.schemas import LONGEST_WAIT
+from coach.service.search_routes import searches
 from coach.service.views.routes import views
 from coach.service.views.stream import Feed
 
@@ -56,7 +57,7 @@ def make_app(
     # A stream of events is not compressed: it would be held back.
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.add_middleware(Guard, token=token, note=metrics.answered, logins=logins, hosts=hosts)
-    for router in (process, service_wide, views, jobs, login, page):
+    for router in (process, service_wide, views, jobs, searches, login, page):
         app.include_router(router)
     answer_errors(app)
     _correct(app.openapi()["paths"])

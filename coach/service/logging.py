@@ -19,7 +19,10 @@ class LogFormat(StrEnum):
 
 
 class JsonFormatter(logging.Formatter):
-    """`{"time": ..., "level": ..., "logger": ..., "message": ..., "job": ...}`; `error` has a traceback."""
+    """`{"time": ..., "level": ..., "logger": ..., "message": ..., "job": ..., "epoch": ...}`; `error` has a traceback.
+
+    `epoch`: how many of the job's epochs count so far.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, without line breaks inside."""
@@ -32,6 +35,8 @@ class JsonFormatter(logging.Formatter):
         job = getattr(record, "job", "")
         if job:
             entry["job"] = job
+            if (epoch := getattr(record, "epoch", None)) is not None:
+                entry["epoch"] = epoch
         if record.exc_info and record.exc_info[0]:
             entry["error"] = "".join(traceback.format_exception(*record.exc_info))
         return json.dumps(entry, ensure_ascii=False)

@@ -41,6 +41,13 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        journal = Histogram(
+            "coach_journal_seconds",
+            "Time that a write into the journal took.",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        service.handler.timed = journal.observe
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer. Only HTTP's own methods are labels, so that callers cannot create series at will."""
@@ -86,6 +93,7 @@ class _Jobs(Collector):
         yield money
         yield from self._counted()
         yield from self._live()
+        yield from self._accounts()
 
     def _counted(self) -> Iterator[Metric]:
         epochs = CounterMetricFamily("coach_epochs", "Epochs that counted, since the service started.", labels=["kind"])
@@ -117,6 +125,10 @@ class _Jobs(Collector):
             ),
             "spent": GaugeMetricFamily("coach_job_spent", "Money spent.", labels=["job", "currency"]),
             "reserved": GaugeMetricFamily("coach_job_reserved", "Money reserved.", labels=["job", "currency"]),
+            "budget": GaugeMetricFamily("coach_job_budget", "Its own budget, if any.", labels=["job", "currency"]),
+            "waiting": GaugeMetricFamily(
+                "coach_job_waiting", "1 while it waits, and for what.", labels=["job", "reason"]
+            ),
         }
         for job in self._service.jobs.values():
             if job.ended:
@@ -130,4 +142,20 @@ class _Jobs(Collector):
                 values["loss"].add_metric([job.name], last.report.loss or 0.0)
             values["spent"].add_metric([job.name, currency], to_amount(job.ledger.spent))
             values["reserved"].add_metric([job.name, currency], to_amount(job.ledger.reserved))
+            if job.ledger.budget is not None:
+                values["budget"].add_metric([job.name, currency], to_amount(job.ledger.budget))
+            if job.state is State.WAITING:
+                values["waiting"].add_metric([job.name, job.reason.value], 1)
+        yield from values.values()
+
+    def _accounts(self) -> Iterator[Metric]:
+        known, now = self._service.handler.accounts, self._service.handler.now()
+        words = {"amount": "Money of the present period.", "left": "Of it, neither spent nor reserved."}
+        values = {
+            name: GaugeMetricFamily(f"coach_account_{name}", said, labels=["account", "currency"])
+            for name, said in words.items()
+        }
+        for one in known.present:
+            values["amount"].add_metric([one.name, one.currency], to_amount(one.amount))
+            values["left"].add_metric([one.name, one.currency], to_amount(known.left(one, now)))
         yield from values.values()

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from coach.core.cluster import Node
 from coach.core.errors import CoachError, UserError
@@ -35,6 +36,7 @@ from coach.report.accounting import account_rows, spending_rows
 from coach.report.row_types import AccountRow, JobDetails, JobRow, Plan, SpendingRow
 from coach.report.rows import Rows
 from coach.service.requests import NO_KEY, KeyedRequest
+from coach.service.searches import Searches
 
 
 class NoSuchJobError(UserError):
@@ -105,11 +107,16 @@ class Service:
         #: By job: number of the last record that may have changed its row.
         self.changed_at = self.reader.last_seqs()
         handler.observers.append(self._observe)
+        self.searches = Searches(self, self._past, **self._reading)
 
-    def _load(self, files: Sequence[tuple[Path, bytes]]) -> list[LoadedJob]:
+    @property
+    def _reading(self) -> dict[str, Any]:
         """See load_contents. On a cluster, which has volumes, no Python here knows the functions' optimizers."""
         knows = nothing_known if self._volumes else optimizers_here
-        return load_contents(files, inside=self.folders, volumes=self._volumes, knows=knows)
+        return {"inside": self.folders, "volumes": self._volumes, "knows": knows}
+
+    def _load(self, files: Sequence[tuple[Path, bytes]]) -> list[LoadedJob]:
+        return load_contents(files, **self._reading)
 
     def close(self) -> None:
         """Close the journal."""
@@ -124,6 +131,7 @@ class Service:
         for name in left:
             if jobs[name].suspend:
                 self.handler.resume(name)
+        self.searches.begin([name for name in left if jobs[name].suspend])
         return left
 
     async def warm(self) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from coach.core.cluster import Instance
+from coach.handler.search.standing import SearchRow, TrialRow
 from coach.report.row_types import (
     AccountRow,
     EpochRow,
@@ -160,6 +161,37 @@ class Spending(BaseModel):
     """What each job paid out of which account in which period."""
 
     rows: list[SpendingRow]
+
+
+class SearchStart(_Body):
+    """A search to begin: a file of kind TrainingSearch."""
+
+    file: JobFile
+
+
+class SearchResumption(_Body):
+    """How to go on with a search. `budget`: its whole budget from now on; `deadline`: seconds from now."""
+
+    budget: Annotated[float | None, Field(gt=0, le=1e9, allow_inf_nan=False)] = None
+    deadline: Annotated[float | None, Field(gt=0, le=365 * 86400, allow_inf_nan=False)] = None
+
+
+class SearchList(BaseModel):
+    """All searches."""
+
+    searches: list[SearchRow]
+
+
+class SearchDetail(BaseModel):
+    """A search and its trials, the best one first. `seq`: of the last record before.
+
+    `next_gain`: by how much as much money again would probably improve its best value.
+    """
+
+    seq: int
+    search: SearchRow
+    trials: list[TrialRow]
+    next_gain: float | None
 
 
 class Problem(BaseModel):

@@ -12,11 +12,11 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -26,6 +26,7 @@ from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
 from coach.core.policies.api.policy import Policy
 from coach.handler import endpoint
 from coach.handler.handler import Handler
@@ -42,6 +43,9 @@ from coach.service.operations import Service
 from coach.service.schemas import LONGEST_WAIT
 from coach.service.views.webhook import sending
 
+if TYPE_CHECKING:
+    from coach.platforms.kubernetes_api.election import Lead
+
 log = logging.getLogger("coach.service")
 
 DEFAULT_HOST = "127.0.0.1"
@@ -56,6 +60,7 @@ class Serving:
     only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
     for new records (seconds). `host_names`: those by which browsers may reach the page. `companion` runs as long as
     the service does. `webhook`: the URL that is sent notices and the ends of jobs; empty for none.
+    `lead`: of several handlers this one leads, by a lease.
     """
 
     home: StateDirectory
@@ -71,6 +76,7 @@ class Serving:
     host_names: frozenset[str] = frozenset()
     companion: Callable[[Service], Coroutine[Any, Any, None]] | None = None
     webhook: str = ""
+    lead: Lead | None = None
 
 
 def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
@@ -80,6 +86,8 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
     the API without a token that was chosen for them.
     """
     refuse_strangers(serving.host, serving.token)
+    if serving.lead is not None:
+        serving.home.take_locks()
     with contextlib.ExitStack() as stack:
         planning = stack.enter_context(contextlib.ExitStack())
         planning.enter_context(serving.home.planning(lambda: log.info("a run is starting; waiting for it")))
@@ -87,7 +95,7 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
         token = serving.token or endpoint.own_token(serving.home)
         endpoint.read_token(token)
         listening = stack.enter_context(listen(serving.host, serving.port))
-        journal = _journal(serving.home)
+        journal = _journal(serving.home, serving.lead)
         stack.callback(journal.close)
         past = serving.home.past()
         running = _Running(
@@ -105,13 +113,16 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
             return INTERRUPTED
 
 
-def _journal(home: StateDirectory) -> Journal:
+def _journal(home: StateDirectory, lead: Lead | None) -> Journal:
     try:
-        return home.open_journal(home.journal(1))
+        journal = home.open_journal(home.journal(1), lead.term if lead else None)
     except JournalBusyError as error:
         raise UserError(
             f"{error}: `coach run` runs there now; let it end, stop it with Ctrl-C, or set COACH_HOME to another folder"
         ) from error
+    if lead is not None:
+        journal.may_write = lead.check
+    return journal
 
 
 class _Running:
@@ -165,7 +176,7 @@ class _Running:
             volumes=serving.volumes,
         )
         narrator = EventFormatter(lambda: handler.jobs)
-        handler.observers.append(lambda event, actions: _tell(narrator, event, actions))
+        handler.observers.append(lambda event, actions: _tell(narrator, handler.jobs, event, actions))
         with contextlib.closing(service):
             async with handler, sending(self._serving.webhook, service):
                 await self._begin(service)
@@ -269,6 +280,7 @@ class _Running:
             self._task.cancel()
             return
         self._service.stopping = True
+        self._service.searches.close()
         self._service.wake()
         handler = self._service.handler
         self._left = self._left or handler.leave_programs()
@@ -279,6 +291,7 @@ class _Running:
         self._stop_asked.set()
 
 
-def _tell(narrator: EventFormatter, event: ev.Event, actions: Sequence[act.Action]) -> None:
+def _tell(narrator: EventFormatter, jobs: Mapping[str, Job], event: ev.Event, actions: Sequence[act.Action]) -> None:
     for line in narrator.happened(event, actions):
-        log.log(logging.INFO if line.important else logging.DEBUG, "%s", line.text, extra={"job": line.job})
+        about = {"job": line.job, "epoch": len(jobs[line.job].epochs)}
+        log.log(logging.INFO if line.important else logging.DEBUG, "%s", line.text, extra=about)

@@ -75,6 +75,11 @@ class Scenario(BaseModel):
         """The module that runs it."""
         return import_module(f"coach_research.experiments.{self.experiment}")
 
+    def missing(self) -> str:
+        """The command that gets its inputs, where they are no part of Coach and not there; else empty."""
+        command: str = getattr(self.module(), "missing", str)()
+        return command
+
     def settings(self, quick: bool) -> tuple[dict[str, Any], range]:
         """Parameters and seeds."""
         count = min(self.quick_seeds, self.seeds) if quick else self.seeds

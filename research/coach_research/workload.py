@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -59,6 +60,8 @@ class Work:
     migration_seconds: float = 0.0
     #: Epochs between checkpoints; work since the last is lost with a node. 0: no work is ever lost.
     checkpoint: float = 0.0
+    #: Seconds after its arrival in which it should end.
+    deadline: float = math.inf
 
 
 def by_counts(speed: Callable[[int, int], float]) -> Speed:

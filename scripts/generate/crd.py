@@ -19,6 +19,7 @@ from coach.jobfiles.prices import OFFER
 from coach.jobfiles.resource_status import TrainingJobStatus
 from coach.jobfiles.schema import KIND, Schema, branches, resolve, tree
 from coach.jobfiles.training_budget import TrainingBudgetSpec, TrainingBudgetStatus
+from coach.jobfiles.training_search import LONGEST_NAME, TrainingSearchSpec, TrainingSearchStatus
 from scripts.generate import crd_rules
 
 Columns = tuple[tuple[str, str, str], ...]
@@ -54,6 +55,15 @@ _BUDGET_COLUMNS = (
     ("Jobs", "integer", ".status.jobs"),
     ("Waiting", "integer", ".status.waiting"),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+_SEARCH_COLUMNS = (
+    ("Trials", "integer", ".status.trials"),
+    ("Best", "string", ".status.best"),
+    ("Value", "string", ".status.value"),
+    ("Spent", "string", ".status.spent"),
+    ("Left", "string", ".status.left"),
+    ("Complete", "string", '.status.conditions[?(@.type=="Complete")].status'),
     ("Age", "date", ".metadata.creationTimestamp"),
 )
 #: The rules between a budget's fields, by the field that they are at.
@@ -215,11 +225,40 @@ def budget_schema() -> Schema:
     }
 
 
+def search_schema() -> Schema:
+    """The structural schema of a TrainingSearch. Its template is checked by Coach, which says so in its status."""
+    models = (
+        TrainingSearchSpec.model_json_schema(by_alias=True),
+        TrainingSearchStatus.model_json_schema(by_alias=True),
+    )
+    spec, status = (structural(resolve(one, one["$defs"])) for one in models)
+    for key, node in spec["properties"].items():
+        if key != "budget":
+            node["x-kubernetes-validations"] = [
+                crd_rules.rule("self == oldSelf", "cannot change - another TrainingSearch")
+            ]
+    metadata = _metadata()
+    metadata["properties"]["name"]["maxLength"] = LONGEST_NAME
+    return {
+        "type": "object",
+        "description": "A search: the best of many trials under one budget.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": metadata,
+            "spec": spec,
+            "status": status,
+        },
+    }
+
+
 def crd(
     kind: str = KIND,
     short: str = "tj",
     schema: Callable[[], Schema] = job_schema,
     columns: Columns = _COLUMNS,
+    plural: str = "",
 ) -> Schema:
     """The CustomResourceDefinition `trainingjobs.coach.dev`, or of another kind."""
     version = {
@@ -231,7 +270,7 @@ def crd(
         "additionalPrinterColumns": [{"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns],
     }
     singular = kind.lower()
-    plural = f"{singular}s"
+    plural = plural or f"{singular}s"
     names = {
         "plural": plural,
         "singular": singular,
@@ -252,6 +291,11 @@ def budget_crd() -> Schema:
     return crd("TrainingBudget", "tb", budget_schema, _BUDGET_COLUMNS)
 
 
+def search_crd() -> Schema:
+    """The CustomResourceDefinition `trainingsearches.coach.dev`."""
+    return crd("TrainingSearch", "ts", search_schema, _SEARCH_COLUMNS, "trainingsearches")
+
+
 class _Dumper(yaml.SafeDumper):
     """A dumper that writes shared parts out in full, since a reader of a CRD does not look for anchors."""
 
@@ -266,6 +310,7 @@ def to_yaml(document: Schema) -> str:
 
 CHART_FILE = Path("deploy/chart/files/trainingjob-crd.yaml")
 BUDGET_FILE = Path("deploy/chart/files/trainingbudget-crd.yaml")
+SEARCH_FILE = Path("deploy/chart/files/trainingsearch-crd.yaml")
 _HEAD = "# Written by python -m scripts.generate; the types in {} are what to change.\n"
 
 
@@ -274,4 +319,5 @@ def crd_files() -> dict[Path, str]:
     return {
         CHART_FILE: _HEAD.format("coach/core/spec") + to_yaml(crd()),
         BUDGET_FILE: _HEAD.format("coach/jobfiles/training_budget.py") + to_yaml(budget_crd()),
+        SEARCH_FILE: _HEAD.format("coach/jobfiles/training_search.py") + to_yaml(search_crd()),
     }

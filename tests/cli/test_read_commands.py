@@ -25,7 +25,7 @@ from coach.platforms.local.environment import Functions
 from coach.report import formatting
 from coach.report.plan import PlanRow
 from coach.report.why import why
-from coach.service.doctor import checks
+from coach.service.doctor import Status, checks
 from tests.cli.conftest import ROOT, keep
 from tests.cli.test_commands import run, typed
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
@@ -512,6 +512,12 @@ def test_doctor_in_a_handlers_pod_looks_for_no_functions_there(
     monkeypatch.setenv("COACH_FUNCTIONS_IMAGE", "coach-functions:9")
     found = {check.name: check for check in checks(home)}
     assert found["functions"].found == "pods of coach-functions:9, placed by the scheduler coach"
+    assert "scheduler" not in found
+    monkeypatch.setenv("COACH_SCHEDULER_NAME", "default-scheduler")
+    (warned,) = [check for check in checks(home) if check.name == "scheduler"]
+    assert (
+        warned.status is Status.WARNING and "one by one" in warned.found and "scheduler.name=coach" in warned.next_step
+    )
     assert "without a volume" in found["functions"].next_step
     assert not {"MXNet", "PyTorch", "functions' port"} & found.keys()
 

@@ -33,7 +33,7 @@ JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with api_server(tmp_path_factory.mktemp("api-server")) as started:
-        for kind in ("trainingjob", "trainingbudget"):
+        for kind in ("trainingjob", "trainingbudget", "trainingsearch"):
             served(started.admin, yaml.safe_load((ROOT / f"deploy/chart/files/{kind}-crd.yaml").read_text()))
         yield started
 

@@ -37,6 +37,7 @@ import yaml
 from coach.cli.main import app, invoke
 from coach.cli.program import split
 from coach.jobfiles.load import load_jobs
+from coach.jobfiles.training_search import load_search
 from coach_research.scenario import Scenario
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.required import missing
@@ -169,6 +170,8 @@ def test_yaml_is_what_it_says(block, tmp_path):
         elif kind == "TrainingJob":
             (tmp_path / "job.yaml").write_text(block.text)
             load_jobs([tmp_path / "job.yaml"], check_files=False)
+        elif kind == "TrainingSearch":
+            load_search(tmp_path / "search.yaml", block.text.encode(), check_files=False)
         elif kind in ("Gang", "TrainingBudget"):
             crd = yaml.safe_load((ROOT / f"deploy/chart/files/{kind.lower()}-crd.yaml").read_text())
             [version] = crd["spec"]["versions"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from training import request
 from training.data import formats
 from training.errors import TrainingError
 
@@ -46,4 +47,7 @@ def test_what_the_functions_read_is_not_refused_and_without_a_file_it_is(tmp_pat
 
 
 def test_every_format_of_the_job_file_is_one_that_the_functions_read() -> None:
-    assert {of.value for of in DataFormat} - {"custom"} == set(formats.READERS)
+    named = {of.value for of in DataFormat}
+    assert named - {"custom"} == set(formats.READERS), "READERS of functions/training/data/formats.py"
+    assert named <= set(request.FORMATS), "FORMATS of functions/training/request.py"
+    assert named - {"custom", "digits8x8"} == {of.value for _, of in MAKERS.values()}, "MAKERS of this test: a data set"

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +18,14 @@ from coach.core.money import to_amount
 from coach.core.search.trials import TrialState
 from coach.core.spec.job import TrainingJob
 from coach.handler import accounts
-from coach.handler.search import Definition, SearchSession, Standing, load, named, path_of, save, trials_of
+from coach.handler.search.definition import Definition, load, named, path_of, save
+from coach.handler.search.session import SearchSession
+from coach.handler.search.standing import Standing, interval
+from coach.handler.search.standing import standing as standing_of
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.base import EpochError, EpochOrder
 from coach.plugins import policy
+from tests.chaos.search_runs import Fault, run_with
 from tests.core.lifecycle.faulty_cluster import spec, usd
 from tests.handler.fake_platform import CLUSTER, FakePlatform
 
@@ -105,7 +104,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory:
 
 def standing(home: StateDirectory, name: str = "digits") -> Standing:
     found = load(home, name)
-    return Standing(found, trials_of(found, {one: past.job for one, past in home.past().items()}))
+    return standing_of(found, {one: past.job for one, past in home.past().items()})
+
+
+def known_as(home: StateDirectory, wanted: Definition) -> Definition:
+    return named(home, wanted, accounts.read(home)[0].known, home.past())
 
 
 def paid(home: StateDirectory, name: str = "digits") -> tuple[float, float]:
@@ -113,8 +116,7 @@ def paid(home: StateDirectory, name: str = "digits") -> tuple[float, float]:
     known, jobs = accounts.read(home)
     account = known.known[name]
     assert account.held == 0 and account.payments.since(-math.inf) <= account.amount
-    of_trials = sum(job.ledger.spent for job in trials_of(load(home, name), dict(jobs)).values())
-    return to_amount(account.payments.since(-math.inf)), to_amount(of_trials)
+    return to_amount(account.payments.since(-math.inf)), standing_of(load(home, name), dict(jobs)).spent
 
 
 @pytest.mark.parametrize("pruner", ["freeze-thaw", "halving", "none"])
@@ -203,9 +205,9 @@ def test_ctrl_c_stops_at_the_epochs_end_and_the_same_command_goes_on(home: State
     assert run.run() == 130 and run.outcome == ""
     tried = load(home, "digits").parameters
     assert len(tried) == 3
-    found = named(home, definition())
+    found = known_as(home, definition())
     assert found.name == "digits" and found.parameters == tried, "the same command means the same search"
-    assert named(home, definition(seed=1)).name == "digits-2", "another one gets a name of its own"
+    assert known_as(home, definition(seed=1)).name == "digits-2", "another one gets a name of its own"
     assert session(home, found, Rates()).run() == 0
     assert load(home, "digits").parameters[:3] == tried
     paid(home)
@@ -220,6 +222,47 @@ def test_the_same_search_tries_the_same_parameters(home: StateDirectory, tmp_pat
         assert session(folder, wanted, Rates()).run() == 0
         found.append(load(folder, "digits").parameters)
     assert found[0] == found[1] and len({str(one) for one in found[0]}) == 3
+
+
+def test_final_seeds_say_what_the_best_parameters_are_worth(home: StateDirectory) -> None:
+    run = session(home, definition(final_seeds=3, pruner="halving"), Rates())
+    assert run.run() == 0, run.outcome
+    found = standing(home)
+    assert found.best is not None
+    best = found.jobs[found.best]
+    finals = [job for job in found.finals.values() if job is not None]
+    assert [job.spec.seed for job in finals] == [1, 2, 3], "none of them is the trial's own, 0"
+    for job in finals:
+        assert job.spec.optimizer == best.spec.optimizer and job.full_epoch_count == best.full_epoch_count
+    assert len(found.final_values) == 3 and found.kept == (0.0, 0.0)
+    middle, half = interval([1.0, 2.0, 3.0])
+    assert (middle, half) == (2.0, pytest.approx(2.4841, abs=1e-4)), "Student's t with 2 degrees of freedom, 4.303"
+    spent, of_jobs = paid(home)
+    assert spent == pytest.approx(of_jobs)
+    assert session(home, load(home, "digits"), Rates()).run() == 0, "asked again, nothing is trained twice"
+    assert paid(home)[0] == spent
+
+
+def test_money_is_kept_for_the_final_seeds(home: StateDirectory) -> None:
+    assert session(home, definition(pruner="none"), Rates()).run() == 0
+    found = standing(home)
+    assert found.best is not None
+    one = to_amount(found.jobs[found.best].ledger.spent)
+    wanted = replace(found, definition=replace(found.definition, final_seeds=3), money=4.0 * one)
+    assert wanted.kept[0] == pytest.approx(3.0 * one) and found.kept[0] == 0.0
+    assert wanted.view().money == pytest.approx(one) and replace(wanted, money=one).view().money == 0.0
+
+
+def test_nothing_runs_after_the_deadline(home: StateDirectory) -> None:
+    platform = Rates()
+    platform.epoch_seconds = 60.0
+    run = session(home, definition(time_limit=0.5, final_seeds=2), platform)
+    assert run.run() == 1, "no trial came to the end of an epoch"
+    assert run.outcome == "the deadline has passed"
+    assert all(job.suspend for job in standing(home).jobs.values())
+    later = replace(load(home, "digits"), time_limit=600.0, deadline=0.0)
+    assert session(home, later, Rates()).run() == 0, "a later one goes on"
+    paid(home)
 
 
 def test_optuna_reads_the_search(home: StateDirectory) -> None:
@@ -242,59 +285,15 @@ def test_a_program_that_cannot_resume_is_not_taken_up_again() -> None:
     from coach.core.jobs import fold
 
     job = fold.submitted(ev.JobSubmitted(1.0, "train-1", base.to_json(), "file:///c"))
-    found = Standing(Definition("train", base.to_json(), ("lr=1,2",), parameters=({"lr": 1},)), {1: job}, 1.0)
+    found = Standing(Definition("train", base.to_json(), ("lr=1,2",), parameters=({"lr": 1},)), {1: job}, {}, 1.0)
     assert found.view().trials[0].state is TrialState.READY, "it has not begun"
-
-
-TRAIN = """
-import json, math, os, sys, time
-rate = float(sys.argv[1])
-if rate > 1:
-    sys.exit(f"a rate of {rate} is too large")
-path = os.path.join(os.environ["COACH_CHECKPOINTS"], "epoch.json")
-epoch = json.load(open(path)) if os.path.exists(path) else 0
-while epoch < 12:
-    time.sleep(0.3)
-    epoch += 1
-    json.dump(epoch, open(path + ".new", "w"))
-    os.replace(path + ".new", path)
-    print(f"epoch {epoch} val_loss: {abs(math.log10(rate) + 2) * 0.3 + math.exp(-epoch / 4):.4f}", flush=True)
-"""
 
 
 @pytest.mark.processes
 @pytest.mark.full
-def test_a_search_of_a_real_program_survives_the_death_of_its_handler(home: StateDirectory, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "coach.cli.main",
-        "search",
-        "--no-live",
-        "--set",
-        "rate=0.01,0.1,5.0",
-        "-o",
-        "json",
-    ]
-    command += ["--budget", "0.05USD", "--objective", "val_loss", "--resumes", "--cpu", "1", "--memory", "256Mi"]
-    command += ["--max-epochs", "12", "--", sys.executable, "train.py", "{rate}"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": environment}
-    with subprocess.Popen(command, **pipes) as first:  # type: ignore[call-overload]
-        said = ""
-        while "train-2: epoch 1" not in said:
-            line = first.stderr.readline()
-            assert line, said
-            said += line
-        first.send_signal(signal.SIGKILL)
-    begun = load(home, "train").parameters
-    done = subprocess.run(command, timeout=200, check=False, **pipes)  # type: ignore[call-overload]
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["best"]["parameters"] == {"rate": 0.01}
-    assert [row["state"] for row in found["trials"]].count("failed") == 1
-    assert "too large" in next(row["why"] for row in found["trials"] if row["state"] == "failed")
-    assert load(home, "train").parameters[: len(begun)] == begun
-    assert found["spent"] <= 0.05
-    paid(home, "train")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("service", [False, True])
+@pytest.mark.parametrize("lines", [1, 12, 22])
+def test_a_search_of_a_real_program_survives_the_death_of_its_handler(service: bool, lines: int) -> None:
+    lost, struck = run_with(Fault(service, lines, 0.4))
+    assert struck and not lost, lost

@@ -8,6 +8,8 @@ import pytest
 
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
+from coach.handler.search import samplers
+from coach.handler.search.samplers import Tried
 from coach.jobfiles.search_space import SEARCH, TRIAL, Choices, Range, Space, trial_job
 from tests.core.lifecycle.faulty_cluster import spec, usd
 
@@ -53,6 +55,9 @@ def test_values_and_ranges_are_read(text: str, domain: Choices | Range) -> None:
         (["lr=uniform(1,0)"], "the smaller one first"),
         (["n=randint(1,2.5)"], "two whole numbers"),
         (["lr=normal(0,1)"], "values such as"),
+        (["m=0.9 if name=sgd"], "comes before it: there is none"),
+        (["name=sgd,adam", "m=0.9 if name=lamb"], "some of the values .*: name=sgd,adam"),
+        (["lr=uniform(0,1)", "m=0.9 if lr=0.1"], "a list that comes before it"),
     ],
 )
 def test_what_is_wrong_is_said(texts: list[str], words: str) -> None:
@@ -64,6 +69,47 @@ def test_lists_make_a_grid_and_seeds_are_its_last_parameter() -> None:
     grid = Space.read(["lr=0.1,0.2"], seeds=2).grid
     assert grid == [{"lr": lr, "seed": seed} for lr in (0.1, 0.2) for seed in (1, 2)]
     assert Space.read(["lr=uniform(0,1)"], seeds=2).grid is None
+
+
+def test_a_set_of_values_has_a_place() -> None:
+    space = Space.read(("lr=loguniform(1e-4,1)", "n=randint(1,9)", "name=sgd,adam,lamb", "batch=64,16,32 if name=sgd"))
+    assert space.place({"lr": 0.01, "n": 5, "name": "sgd", "batch": 64}) == pytest.approx((0.5, 0.5, 1, 0, 0, 1))
+    assert space.place({"lr": 1e-4, "n": 9, "name": "lamb"}) == pytest.approx((0, 1, 0, 0, 1, 0))
+
+
+CONDITIONED = ("name=sgd,adam", "momentum=0.8,0.9 if name=sgd", "nesterov=true,false if momentum=0.9")
+
+
+def test_a_parameter_with_a_condition_is_there_where_that_holds() -> None:
+    space = Space.read(CONDITIONED)
+    assert space.grid == [
+        {"name": "sgd", "momentum": 0.8},
+        {"name": "sgd", "momentum": 0.9, "nesterov": True},
+        {"name": "sgd", "momentum": 0.9, "nesterov": False},
+        {"name": "adam"},
+    ]
+    seen = [(key, value) for corner in space.corners() for key, value in corner.items()]
+    assert set(seen) == {(key, value) for one in space.grid for key, value in one.items()}
+    assert all(space.active(corner) == corner for corner in space.corners())
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_samplers_draw_a_parameter_only_where_its_condition_holds(sampler: str) -> None:
+    space, tried = Space.read(("name=sgd,adam", "momentum=uniform(0.1,0.9) if name=sgd")), list[Tried]()
+    for number in range(1, 25):
+        values = samplers.propose(sampler, space, number, number, tried)
+        assert values.keys() == ({"name", "momentum"} if values["name"] == "sgd" else {"name"})
+        tried.append(Tried(values, (0.5,), 0.1 * number, "COMPLETE", {}))
+    assert {one.parameters["name"] for one in tried} == {"sgd", "adam"}
+
+
+def test_the_words_of_an_absent_parameter_are_left_out_of_the_command() -> None:
+    document = {**PROGRAM, "spec": {**PROGRAM["spec"], "program": {
+        "command": ["train", "--lr", "{lr}", "--momentum", "{m}", "--nesterov={n}"], "env": {"N": "{n}", "A": "b"},
+    }}}  # fmt: skip
+    job = trial_job(TrainingJob.from_json(document), "tune", 1, {"lr": 0.1}, ["m", "n"])
+    assert job.spec.program is not None
+    assert job.spec.program.command == ("train", "--lr", "0.1") and job.spec.program.env == {"A": "b"}
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,9 @@ class Handler:
         """Run a command; it may be too early for the service to be found."""
         deadline = time.monotonic() + 60
         while subprocess.run([*COACH, *words], cwd=self.folder, env=self.environment, check=False).returncode:
-            assert time.monotonic() < deadline, f"coach {' '.join(words)}"
+            log = (self.folder / "log").read_text()[-500:]
+            failed = f"coach {' '.join(words)}: failed for 60 s; on a busy machine, run it again; the service: {log}"
+            assert time.monotonic() < deadline, failed
             time.sleep(0.5)
 
     def submit(self, *documents: dict[str, Any]) -> None:

@@ -7,21 +7,27 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 import yaml
 
+from coach.core.cluster import Pod, PodId, Role
+from coach.core.spec.job import TrainingJob
 from coach.jobfiles.resource_status import ConditionType, TrainingJobStatus
+from coach.platforms.kubernetes import manifests, program_manifests
+from coach.platforms.kubernetes.settings import Settings
 from scripts.generate.crd import crd
+from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
 from tests.packaging.api_server import HELM, ApiServer, Client, until
 from tests.required import missing
 
 CHART = ROOT / "deploy/chart"
-KINDS = ("trainingjobs", "trainingbudgets", "gangs")
+KINDS = ("trainingjobs", "trainingbudgets", "trainingsearches", "gangs")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 Object = dict[str, Any]
@@ -110,7 +116,7 @@ def test_the_page_has_every_condition_status_field_and_variable() -> None:
     fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
     variables = re.findall(r"name: (COACH_\w+)|^  (COACH_\w+):", (CHART / "templates/handler.yaml").read_text(), re.M)
     variables = [one or other for one, other in variables]
-    assert len(variables) == 11
+    assert len(variables) == 15
     for name in [*fields, *ConditionType, *variables]:
         assert f"`{name}`" in PAGE
 
@@ -134,7 +140,8 @@ def test_policy_and_scheduler_do_not_both_preempt() -> None:
 def test_crds_and_the_schedulers_configuration_are_the_files_that_the_other_tests_use() -> None:
     objects = rendered()
     for name in KINDS:
-        written = yaml.safe_load((CHART / "files" / f"{name[:-1]}-crd.yaml").read_text())
+        file = name.removesuffix("es" if name.endswith("ches") else "s")
+        written = yaml.safe_load((CHART / "files" / f"{file}-crd.yaml").read_text())
         shipped = objects["CustomResourceDefinition", f"{name}.coach.dev"]
         assert shipped["spec"] == written["spec"]
     assert objects["CustomResourceDefinition", "trainingjobs.coach.dev"]["spec"] == crd()["spec"]
@@ -156,6 +163,7 @@ def test_values_reach_what_they_are_for() -> None:
         "imagePullPolicy": "Never", "imagePullSecrets[0].name": "one", "imagePullSecrets[1].name": "two",
         "handler.policy": "drf", "handler.nodeSelector.disk": "ssd", "handler.extraArgs[0]": "--allow=/data",
         "functions.image.repository": "registry.example.com/coach-functions", "functions.image.tag": "v7",
+        "functions.programUser": "1000",
         "functions.pytorchImage.repository": "torch", "functions.pytorchImage.tag": "v8",
         "scheduler.args.backfill": "easy", "scheduler.name": "coach-thesis", "persistence.existingClaim": "mine",
         "token.existingSecret": "ours", "crds.keep": "true",
@@ -170,6 +178,10 @@ def test_values_reach_what_they_are_for() -> None:
         "HOME": "/tmp",
         "COACH_NAMESPACE": None,
         "COACH_HANDLER": "coach-handler",
+        "COACH_LEASE": "coach-handler",
+        "COACH_POD": None,
+        "COACH_NETWORK_POLICY": "true",
+        "COACH_PROGRAM_USER": "1000",
         "COACH_FUNCTIONS_IMAGE": "registry.example.com/coach-functions:v7",
         "COACH_PYTORCH_IMAGE": "torch:v8",
         "COACH_FUNCTIONS_SERVICE_ACCOUNT": "coach-functions",
@@ -310,6 +322,62 @@ def test_its_pods_pass_the_restricted_pod_security_standard(release: Release, pa
     assert refused.status_code == 403 and "restricted" in refused.text
 
 
+def admitted(release: Release, spec: Object) -> httpx.Response:
+    """What the API server says to a pod in a namespace that enforces the restricted standard."""
+    spec.pop("priorityClassName", None)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}
+    return release.cluster.admin.http.post("/api/v1/namespaces/train/pods", json=pod, params={"dryRun": "All"})
+
+
+PROGRAM = {
+    "apiVersion": "coach.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "job"},
+    "spec": {
+        "image": "me/train:1",
+        "program": {"command": ["true"], "code": "files"},
+        "workers": {"min": 2, "max": 2},
+        "resources": {"worker": {"cpu": "1", "memory": "1Gi"}},
+        "target": {"metric": "eval_loss", "value": 0.3},
+        "budget": {"unlimited": True},
+    },
+}
+
+
+@with_helm
+@pytest.mark.parametrize("user", [65532, 1000, 0])
+def test_pods_of_jobs_pass_it_too_unless_programs_are_their_images_user(release: Release, user: int) -> None:
+    settings = Settings("image", service_account="coach-functions", volume_claim="claim", program_user=user)
+    settings = replace(settings, status_url="http://handler:8422/status")
+    function, program = (TrainingJob.from_json(one) for one in (spec("job"), PROGRAM))
+    worker = Pod(PodId("job", Role.WORKER, 0), "", function.spec.resources.worker.resources)
+    made = {
+        "function": manifests.pod(worker, function, settings, []),
+        "program": program_manifests.pod(worker, program, 2, settings, [], {"train.py": "train.py"}),
+    }
+    made["lease"] = program_manifests.lease(program, 60, 0.0, settings, [])["spec"]["template"]
+    for name, one in made.items():
+        answer = admitted(release, one["spec"])
+        if user or name == "function":
+            assert answer.status_code == 201, answer.text
+        else:
+            assert answer.status_code == 403 and 'violates PodSecurity "restricted' in answer.json()["message"]
+        mounted = [source for volume in one["spec"].get("volumes", ()) for source in _tokens(volume)]
+        assert one["spec"].get("automountServiceAccountToken", False) is False
+        assert {source["audience"] for source in mounted} <= {"coach.dev"}, "for reports alone"
+
+
+def _tokens(volume: Object) -> list[Object]:
+    sources = volume.get("projected", {}).get("sources", [])
+    return [one["serviceAccountToken"] for one in sources if "serviceAccountToken" in one]
+
+
+@with_helm
+def test_the_pod_of_helm_uninstall_passes_it_too(release: Release) -> None:
+    job = rendered()["Job", "coach-uninstall"]
+    assert admitted(release, job["spec"]["template"]["spec"]).status_code == 201
+
+
 @with_helm
 def test_the_api_has_a_token_that_an_upgrade_keeps(release: Release) -> None:
     token = release.get("/api/v1/NS/secrets/coach-token")["data"]["token"]
@@ -326,16 +394,19 @@ def test_the_api_has_a_token_that_an_upgrade_keeps(release: Release) -> None:
 
 #: What a service account may do in a namespace (train, elsewhere) or, without one, in the cluster.
 HANDLER_MAY = """
-train: create get list watch delete pods
+train: create get list watch patch delete pods
+train: create leases.coordination.k8s.io
+train: get patch leases.coordination.k8s.io coach-handler
 train: get pods/log
-train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev
-train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status
+train: get list watch patch trainingjobs.coach.dev trainingbudgets.coach.dev trainingsearches.coach.dev
+train: patch update trainingjobs.coach.dev/status trainingbudgets.coach.dev/status trainingsearches.coach.dev/status
 train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
 train: create events
 train: create get list patch delete jobs.batch
 train: create patch delete services
+train: create patch networkpolicies.networking.k8s.io
 : get list watch nodes
 : create tokenreviews.authentication.k8s.io
 """
@@ -343,8 +414,8 @@ HANDLER_MAY_NOT = """
 train: get list watch create secrets
 train: get secrets coach-token
 train: create pods/exec pods/attach pods/portforward pods/eviction
-train: patch update deletecollection pods
-train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev
+train: update deletecollection pods
+train: create delete update trainingjobs.coach.dev trainingbudgets.coach.dev trainingsearches.coach.dev
 train: update delete configmaps
 train: create update delete serviceaccounts persistentvolumeclaims
 train: get list update services
@@ -354,8 +425,10 @@ train: create update patch deployments.apps
 train: create update patch roles.rbac.authorization.k8s.io rolebindings.rbac.authorization.k8s.io
 train: create serviceaccounts/token
 train: impersonate serviceaccounts
-train: create get update delete leases.coordination.k8s.io
+train: list get patch update delete leases.coordination.k8s.io
+train: get patch leases.coordination.k8s.io coach-scheduler
 train: update gangs.coach.dev/status
+train: get list update delete networkpolicies.networking.k8s.io
 elsewhere: get list watch create delete pods
 elsewhere: get list watch patch trainingjobs.coach.dev
 elsewhere: get list configmaps secrets

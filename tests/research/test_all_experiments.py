@@ -53,6 +53,8 @@ def test_some_experiments_leave_their_numbers_their_tables_and_their_figures(tmp
 @pytest.mark.full
 @pytest.mark.parametrize("name", scenario.names())
 def test_an_experiment_leaves_its_numbers_its_table_and_its_figures(results: Path, name: str) -> None:
+    if get := scenario.load(name).missing():
+        pytest.skip(f"needs what is no part of Coach: {get}")
     check_results(results, name)
 
 

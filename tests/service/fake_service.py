@@ -1,6 +1,6 @@
 """`coach serve` on a platform in memory: what the service does by itself, without waiting for MXNet.
 
-python -m tests.service.fake_service PORT [SECONDS_AN_EPOCH]
+python -m tests.service.fake_service PORT [SECONDS_AN_EPOCH]; where COACH_LEASE is set it leads by a short lease.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from coach.cli.options import led
+from coach.core import leadership
 from coach.core.errors import CoachError
 from coach.handler.state.state_directory import StateDirectory
+from coach.platforms.kubernetes_api import election
 from coach.plugins import policy
 from coach.service.logging import LogFormat, begin_logging
 from coach.service.serve import Serving, serve
@@ -21,19 +24,23 @@ def main() -> int:
     port, seconds = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
     home = StateDirectory.default()
     platform = FakePlatform(nodes=CLUSTER, epoch_seconds=seconds, linger_seconds=0.0)
+    leadership.LEASE_SECONDS, leadership.VALID_SECONDS = 3.0, 2.0
+    election.LOOK_SECONDS, election.RENEW_SECONDS = 0.3, 0.5
     try:
-        return serve(
-            Serving(
-                home,
-                CLUSTER,
-                policy("coach"),
-                lambda home, now: platform,
-                port=port,
-                folders=(Path.cwd(),),
-                longest_wait=float(sys.argv[3]) if len(sys.argv) > 3 else 60.0,
-            ),
-            lambda endpoint: print(f"ready {endpoint.url}", flush=True),
-        )
+        with led(home, "", "", "127.0.0.1", port) as lead:
+            return serve(
+                Serving(
+                    home,
+                    CLUSTER,
+                    policy("coach"),
+                    lambda home, now: platform,
+                    port=port,
+                    folders=(Path.cwd(),),
+                    longest_wait=float(sys.argv[3]) if len(sys.argv) > 3 else 60.0,
+                    lead=lead,
+                ),
+                lambda endpoint: print(f"ready {endpoint.url}", flush=True),
+            )
     except CoachError as error:
         print(f"coach: {error}", file=sys.stderr)
         return error.exit_code

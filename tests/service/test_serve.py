@@ -41,7 +41,7 @@ PATIENCE = 60.0
 class Served:
     """A service on a platform in memory, and what it has said."""
 
-    def __init__(self, folder: Path, *words: str, port: str = "0") -> None:
+    def __init__(self, folder: Path, *words: str, port: str = "0", waits: bool = True) -> None:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         # A file: an unread pipe would fill up, and stop the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the service)
@@ -53,8 +53,12 @@ class Served:
             stderr=self._log,
             text=True,
         )
+        self.ready = self.hear_ready() if waits else ""
+
+    def hear_ready(self) -> str:
+        """The line that it prints once it serves."""
         assert self.process.stdout is not None
-        self.ready = self.process.stdout.readline()
+        return self.process.stdout.readline()
 
     def end(self, number: int | None = signal.SIGINT) -> tuple[int, list[dict[str, Any]]]:
         """Its exit code and its log, after this signal."""

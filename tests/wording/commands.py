@@ -49,6 +49,15 @@ FILES = {
     "program.yaml": JOB.replace("model.py", "before.py"),
     "train.py": "print(1)\n",
     "job.yaml": JOB,
+    "search.yaml": """
+apiVersion: coach.dev/v1alpha1
+kind: TrainingSearch
+metadata: {name: rates}
+spec:
+  parameters: {seed: "1,2", batchSize: "8,8"}
+  budget: {amount: 1, currency: USD}
+  template: {model: {file: model.py}, data: {format: digits8x8}, maxEpochs: 3}
+""",
     "two.yaml": f"{JOB}---\n{JOB.replace('new', 'newer')}",
     "wrong.yaml": JOB.replace("0.9", "90").replace("model.py", "no.py"),
     "large.yaml": f'{JOB}  resources: {{worker: {{cpu: "64", memory: 1Gi}}}}\n',
@@ -265,6 +274,11 @@ WRONG = {
         coach search job.yaml --set optimizer.learningRate=uniform(0.1,1) --budget 1USD --sampler grid
         coach search --set lr=1,2 --budget 1USD -- python train.py {lr}
         coach search --set lr=1,2 --budget 1USD --objective xyz -- python train.py {lr}
+        coach search job.yaml --set seed=1,2 --set 'batchSize=8,16 if seed=3' --budget 1USD
+        coach search job.yaml --set seed=1,2 --budget 1USD --deadline soon
+        coach search search.yaml
+        coach search search.yaml --set seed=1,2
+        coach search --stop nobody
         coach search --show nobody
         coach search --resume nobody
         coach search --again steady

@@ -10,6 +10,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+#: What a failure says of a page.
+CHANGED = "where the new words are right: `python -m pytest tests/wording --snapshot-update`, and read the diff"
+
 
 class Page(SingleFileSnapshotExtension):
     """A text file a test, below `__snapshots__`."""

@@ -12,6 +12,7 @@ from coach.core.jobs import events as ev
 from coach.handler.state.journal import fold
 from coach.report.history import EventFormatter, history
 from tests.report.golden import unestimated
+from tests.wording.conftest import CHANGED
 
 
 def line(record: Any) -> str:
@@ -31,14 +32,14 @@ def line(record: Any) -> str:
 def test_a_record_of_a_model(page: SnapshotAssertion) -> None:
     from tests.wording.records import SAMPLES
 
-    assert unestimated("".join(map(line, SAMPLES))) == page
+    assert unestimated("".join(map(line, SAMPLES))) == page, CHANGED
 
 
 def test_a_program(page: SnapshotAssertion) -> None:
     """All lines of one that went from one worker to four."""
     from tests.wording.records import PROGRAM
 
-    assert "".join(f"{'' if one.important else '  '}{one.text}\n" for one in history(PROGRAM)) == page
+    assert "".join(f"{'' if one.important else '  '}{one.text}\n" for one in history(PROGRAM)) == page, CHANGED
 
 
 def test_every_type_has_a_sample() -> None:

@@ -12,6 +12,7 @@ from coach.handler.state.journal import fold
 from coach.report.why import why
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
 from tests.report.recorded_jobs import BUDGET, half_way
+from tests.wording.conftest import CHANGED
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +42,16 @@ def lines(world: World, reason: Reason | None) -> str:
 
 def test_a_job_that_waits(waits: World, page: SnapshotAssertion) -> None:
     reasons = [reason for reason in Reason if REASON_INFO[reason].state in (State.QUEUED, State.WAITING)]
-    assert "\n".join(lines(waits, reason) for reason in reasons) == page
+    assert "\n".join(lines(waits, reason) for reason in reasons) == page, CHANGED
 
 
 def test_a_job_that_has_ended(trains: World, page: SnapshotAssertion) -> None:
     """For each reason of an end or of a failed attempt, as both may be the last."""
     reasons = [reason for reason in Reason if (state := REASON_INFO[reason].state) is None or state.ended]
-    assert "\n".join(lines(trains, reason) for reason in reasons) == page
+    assert "\n".join(lines(trains, reason) for reason in reasons) == page, CHANGED
 
 
 def test_a_job_that_trains(trains: World, page: SnapshotAssertion) -> None:
     """Numbers follow from estimates, which get better; the words stay."""
     reasons = [Reason.PROBING_SPEED, Reason.TRAINING_EPOCH, None]
-    assert re.sub(r"\d+(\.\d+)?", "N", "\n".join(lines(trains, reason) for reason in reasons)) == page
+    assert re.sub(r"\d+(\.\d+)?", "N", "\n".join(lines(trains, reason) for reason in reasons)) == page, CHANGED

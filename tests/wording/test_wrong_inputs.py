@@ -21,6 +21,7 @@ from coach.cli.main import COMMANDS, invoke
 from coach.core.errors import CoachError
 from coach.handler.state.state_directory import StateDirectory
 from tests.wording.commands import WRONG, prepared
+from tests.wording.conftest import CHANGED
 
 pytestmark = pytest.mark.standard
 
@@ -41,9 +42,9 @@ NEEDS = {
         ("handler/session.py _common_journal", "handler/session.py _open_accounts"), "a handler that starts"
     ),
     "cli/jobs/search.py _run": "a service, or a search that has begun",
-    "handler/samplers.py _optuna": "an installation without Optuna",
+    "handler/search/samplers.py _optuna": "an installation without Optuna",
     "report/figures/search.py plot": "a search that has begun",
-    "handler/search.py named": "1,000 searches",
+    "handler/search/definition.py named": "1,000 searches",
     "handler/state/journal.py read": "a script: commands look for a journal before they read it",
     "handler/state/state_directory.py open_journal": "100 handlers",
     "platforms/local/export_model.py export_mxnet": "a trained net",
@@ -99,12 +100,13 @@ def found(surroundings: Path) -> Iterator[tuple[dict[str, str], set[tuple[str, i
 
 @pytest.mark.parametrize("command", WRONG)
 def test_wrong(command: str, found: tuple[dict[str, str], Any], page: SnapshotAssertion) -> None:
-    assert found[0][command] == page
+    assert found[0][command] == page, CHANGED
 
 
 def test_every_command_has_a_page() -> None:
     modules = {module.__name__.removeprefix("coach.cli.") for module in COMMANDS}
-    assert modules | {"jobs.budget", "main", "remote"} == set(WRONG)
+    lines = "WRONG of tests/wording/commands.py has wrong lines of each command; then run with --snapshot-update"
+    assert modules | {"jobs.budget", "main", "remote"} == set(WRONG), lines
 
 
 def errors() -> Iterator[tuple[str, str, range]]:

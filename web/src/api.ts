@@ -13,6 +13,8 @@ export type Problem = Schema["Problem"];
 export type Plan = Schema["Plan"];
 export type Account = Schema["AccountRow"];
 export type SpendingRow = Schema["SpendingRow"];
+export type Search = Schema["SearchRow"];
+export type SearchDetail = Schema["SearchDetail"];
 
 export const API = "../api/v1";
 

@@ -2,6 +2,7 @@ import "./style.css";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { BudgetsPage } from "./budgets";
+import { SearchesPage } from "./searches";
 import { ClusterPage } from "./cluster";
 import { ComparePage } from "./compare";
 import { money } from "./format";
@@ -61,6 +62,7 @@ function App() {
           {link("", "Jobs")}
           {link("cluster", "Cluster")}
           {link("budgets", "Budgets")}
+          {link("searches", "Searches")}
           {cluster && !cluster.read_only && link("submit", "Submit")}
         </nav>
         <Totals />
@@ -90,6 +92,8 @@ function App() {
           <WhatIfPage names={name.split(",")} />
         ) : place === "budgets" ? (
           <BudgetsPage />
+        ) : place === "searches" ? (
+          <SearchesPage key={name} name={name} />
         ) : place === "submit" && !cluster?.read_only ? (
           <SubmitPage />
         ) : place === "" || place === "jobs" ? (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,12 @@ from coach.cli.options import Live, MaybeFiles, Nodes, Python
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from coach.core.jobs.events import AccountSet
     from coach.core.spec.job import TrainingJob
-    from coach.handler.search import Definition, SearchSession, Standing
+    from coach.handler.search.definition import Definition
+    from coach.handler.search.standing import SearchRow, Standing, TrialRow
     from coach.handler.state.state_directory import StateDirectory
+    from coach.service.schemas import SearchDetail
 
 Set = Annotated[
     list[str] | None,
@@ -24,7 +28,8 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUES",
         help="A parameter: a field of the job file, or a {KEY} of the command. 0.01,0.1 are values; "
-        "loguniform(1e-4,0.1), uniform(0,1), randint(1,8), lograndint(16,512) are ranges.",
+        "loguniform(1e-4,0.1), uniform(0,1), randint(1,8), lograndint(16,512) are ranges; "
+        "behind them, ' if OTHER=VALUES' takes it with these values of another one only.",
     ),
 ]
 Objective = Annotated[
@@ -43,6 +48,10 @@ def command(  # noqa: PLR0917 - they are options
         str, typer.Option(metavar="AMOUNT", help="The most that all trials together may spend, such as 5USD.")
     ] = "",
     seeds: Annotated[int, typer.Option(min=0, help="Try each set of values with so many seeds.")] = 0,
+    final_seeds: Annotated[
+        int,
+        typer.Option(min=0, help="At the end, train the best values again with so many other seeds: mean, interval."),
+    ] = 0,
     pruner: Annotated[
         str,
         typer.Option(
@@ -61,10 +70,14 @@ def command(  # noqa: PLR0917 - they are options
     ] = 0,
     parallel: Annotated[int, typer.Option(min=1, help="Trials that train at the same time.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampler.")] = 0,
+    deadline: Annotated[
+        str, typer.Option(metavar="DURATION", help="From its start; then nothing of it runs any more: 2h.")
+    ] = "",
     resume: Annotated[
         str, typer.Option(metavar="SEARCH", help="Go on with a search; with --budget for more money.")
     ] = "",
     show: Annotated[str, typer.Option(metavar="SEARCH", help="Show a search; start nothing.")] = "",
+    stop: Annotated[str, typer.Option(metavar="SEARCH", help="Stop a search of the running service.")] = "",
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -104,29 +117,42 @@ def command(  # noqa: PLR0917 - they are options
       coach search --show train -o json
     """
     from coach.core.errors import UserError
-    from coach.handler.search import load
+    from coach.handler.search.definition import Definition, load
     from coach.handler.state.state_directory import StateDirectory
+    from coach.jobfiles.training_search import is_search, load_search
+    from coach.service.client import service_of
 
     home = StateDirectory.default()
-    chosen = [option for option, value in (("--resume", resume), ("--show", show), ("--again", again)) if value]
+    options = (("--resume", resume), ("--show", show), ("--stop", stop), ("--again", again))
+    chosen = [option for option, value in options if value]
     if len(chosen) > 1 or (chosen and (file or set_ or words.obj)):
         raise UserError(f"{chosen[0]}: leave the job file, the program, --set and the like out")
     if plot is not None and not show:
         raise UserError("--plot: with --show SEARCH")
     if show:
         _show(home, load(home, show), output, plot)
-        return
-    if again:
+    elif stop:
+        with service_of(home) as client:
+            _print(*_parts(client.stop_search(stop)), output, console())
+    elif again:
         raise typer.Exit(_again(home, again, budget, nodes, output, live))
-    if resume:
-        wanted = load(home, resume)
+    elif resume:
+        wanted = replace(load(home, resume), **_until(deadline))
+        raise typer.Exit(_run(home, wanted, budget, nodes, output, live, resumed=True))
+    elif file and len(file) == 1 and file[0].is_file() and is_search(data := file[0].read_bytes()):
+        if set_ or words.obj:
+            raise UserError(f"{file[0]}: a TrainingSearch has its parameters itself; leave --set and the program out")
+        spec, base = load_search(file[0], data)
+        wanted, amount = Definition.of(spec, base), f"{spec.budget.amount:.9f}{spec.budget.currency}"
+        raise typer.Exit(_run(home, replace(wanted, **_until(deadline)), budget or amount, nodes, output, live))
     else:
         base = _base(words.obj, file, budget, objective, {
             "--target": target, "--metric": metric, "--name": name, "--workers": workers, "--cpu": cpu,
             "--memory": memory, "--gpus": gpus, "--resumes": resumes,
         }, max_epochs)  # fmt: skip
-        wanted = _defined(home, base, set_ or [], seeds, pruner, sampler, trials, parallel, seed, name)
-    raise typer.Exit(_run(home, wanted, budget, nodes, output, live))
+        wanted = _defined(base, set_ or [], seeds, pruner, sampler, trials, parallel, seed, name,
+                          final_seeds, **_until(deadline))  # fmt: skip
+        raise typer.Exit(_run(home, wanted, budget, nodes, output, live))
 
 
 def _base(  # noqa: PLR0917
@@ -179,7 +205,6 @@ def _base(  # noqa: PLR0917
 
 
 def _defined(  # noqa: PLR0917
-    home: StateDirectory,
     base: TrainingJob,
     sets: list[str],
     seeds: int,
@@ -189,39 +214,59 @@ def _defined(  # noqa: PLR0917
     parallel: int,
     seed: int,
     name: str,
+    final_seeds: int,
+    **until: Any,
 ) -> Definition:
-    """The search that a command means: the one that it has begun before, or a new one. Raises UserError."""
-    from coach.handler.samplers import GRID
-    from coach.handler.search import Definition, named
+    """The search that a command means. Raises UserError."""
+    from coach.handler.search.definition import Definition
+    from coach.handler.search.samplers import GRID
     from coach.jobfiles.search_space import Space
 
     sampler = sampler or (GRID if Space.read(sets, seeds).grid is not None else "tpe")
     parent = base.spec.budget.account or ""
     wanted = Definition(
-        name or base.name, base.to_json(), tuple(sets), seeds, sampler, pruner, trials, parallel, seed, parent
-    )
+        name or base.name, base.to_json(), tuple(sets), seeds, sampler, pruner, trials, parallel, seed, parent,
+        final_seeds, **until,
+    )  # fmt: skip
     wanted.check()
-    return named(home, wanted)
+    return wanted
+
+
+def _until(deadline: str) -> dict[str, Any]:
+    """What a deadline means for a search that starts now."""
+    from coach.core.errors import UserError
+    from coach.core.spec.quantities import seconds
+
+    try:
+        return {"time_limit": seconds(deadline), "deadline": 0.0} if deadline else {}
+    except ValueError:
+        raise UserError(f"--deadline {deadline}: a duration, such as 90m, 2h or 1d") from None
 
 
 def _run(  # noqa: PLR0917
-    home: StateDirectory, wanted: Definition, budget: str, nodes: str, output: Format, live: bool
+    home: StateDirectory,
+    wanted: Definition,
+    budget: str,
+    nodes: str,
+    output: Format,
+    live: bool,
+    *,
+    resumed: bool = False,
 ) -> int:
-    """Run a search until it ends or is interrupted; the exit code."""
+    """Run a search until it ends or is interrupted, here or by the service; the exit code."""
     from coach.cli.display.display_loop import Showing
     from coach.cli.options import local_cluster
     from coach.core.errors import UserError
     from coach.handler import accounts
     from coach.handler.endpoint import find
     from coach.handler.interactive_run import RunObserver
-    from coach.handler.search import SearchSession, money_left, save
+    from coach.handler.search.definition import named, save
+    from coach.handler.search.session import SearchSession, money_left
     from coach.plugins import policy
 
-    if found := find(home):
-        raise UserError(
-            f"a service runs in {home.path} (process {found.pid}), and has its accounts; "
-            "end it, or set COACH_HOME to another folder"
-        )
+    by_service = find(home) is not None
+    if not resumed and not by_service:
+        wanted = named(home, wanted, accounts.read(home)[0].known, home.past())
     amount, _, currency = money_left(home, wanted.name)
     if budget:
         account = accounts.setting(wanted.name, budget, parent=wanted.parent)
@@ -229,6 +274,8 @@ def _run(  # noqa: PLR0917
         account = accounts.terms(wanted.name, amount / 1e9, currency, "ever", "UTC", wanted.parent)
     else:
         raise UserError("--budget: required: the search has none yet")
+    if by_service:
+        return _by_service(home, wanted, account, resumed, output)
     accounts.refuse(*accounts.read(home), account)
     cluster, make_platform = local_cluster(nodes, "", [wanted.base])
     showing = Showing(output, live, result=False)
@@ -241,78 +288,107 @@ def _run(  # noqa: PLR0917
 
     save(home, wanted)
     code = showing.run(make)
-    session = running[0]
-    _print(session.standing, session.outcome or "interrupted", session.currency, output, showing.screen)
+    _print(*_of(running[0].standing), output, showing.screen)
     return code
+
+
+def _by_service(home: StateDirectory, wanted: Definition, account: AccountSet, resumed: bool, output: Format) -> int:
+    """Give a search to the service, and follow it to its end."""
+    import json
+
+    from coach.core.money import to_amount
+    from coach.handler.interactive_run import INTERRUPTED
+    from coach.handler.search.standing import exit_code
+    from coach.jobfiles.search_space import written
+    from coach.service.client import service_of
+
+    with service_of(home) as client:
+        amount, said = to_amount(account.amount), 0
+        if resumed:
+            limit = wanted.time_limit if not wanted.deadline else 0.0
+            found = client.resume_search(wanted.name, budget=amount, deadline=limit or None)
+        else:
+            path, document = str(Path("search.yaml").absolute()), wanted.document(amount, account.currency)
+            found = client.start_search(path, json.dumps(document))
+        name = found.search.search
+        said_first = f"{name} runs in the service, and goes on without this command; end it: coach search --stop {name}"
+        typer.echo(said_first, err=True)
+        try:
+            while True:
+                for row in sorted(found.trials, key=lambda row: row.trial)[said:]:
+                    typer.echo(f"{row.job}: {written(row.parameters)}", err=True)
+                said = len(found.trials)
+                if not found.search.running:
+                    break
+                found = client.search(name, after=found.seq, wait=30.0)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    _print(*_parts(found), output, console())
+    return exit_code(found.search)
+
+
+def _parts(found: SearchDetail) -> tuple[SearchRow, list[TrialRow], float | None]:
+    return found.search, found.trials, found.next_gain
+
+
+def _of(standing: Standing) -> tuple[SearchRow, list[TrialRow], float | None]:
+    from coach.core.search.freeze_thaw import FreezeThaw
+
+    row = standing.row()
+    gain = FreezeThaw().outlook(standing.view(), max(row.spent, 1e-9)) if row.best is not None else None
+    return row, standing.rows(), gain
 
 
 def _show(home: StateDirectory, definition: Definition, output: Format, plot: Path | None) -> None:
     from coach.core.money import to_amount
-    from coach.handler.search import Standing, money_left, trials_of
+    from coach.handler.search.session import money_left
+    from coach.handler.search.standing import standing as standing_of
 
-    past = home.past()
-    amount, spent, currency = money_left(home, definition.name)
-    jobs = trials_of(definition, {name: one.job for name, one in past.items()})
-    standing = Standing(definition, jobs, to_amount(amount - spent))
-    if plot is not None:
-        _plot(home, standing, plot)
+    amount, spent, _ = money_left(home, definition.name)
+    standing = standing_of(definition, {name: one.job for name, one in home.past().items()}, to_amount(amount - spent))
+    if plot is None:
+        _print(*_of(standing), output, console())
         return
-    _print(standing, "", currency, output, console())
+    from coach.report.figures.search import plot as draw
+
+    for path in draw(standing, plot):
+        typer.echo(path)
 
 
-def _print(standing: Standing, outcome: str, currency: str, output: Format, screen: Console) -> None:
+def _print(row: SearchRow, trials: list[TrialRow], gain: float | None, output: Format, screen: Console) -> None:
     """The table, and below it the best model, the money, and what more of it would bring."""
-    from coach.core.search.freeze_thaw import FreezeThaw
-    from coach.handler.search import TrialRow
+    from coach.handler.search.standing import TrialRow
     from coach.jobfiles.search_space import written
 
-    rows, best, definition = standing.rows(), standing.best, standing.definition
-    spent = sum(row.spent for row in rows)
-    metric = definition.base.spec.metric
-    more = max(spent, 1e-9)
-    gain = FreezeThaw().outlook(standing.view({}), more) if best is not None else None
+    more = max(row.spent, 1e-9)
     if output is Format.JSON:
-        print_json({
-            "search": definition.name, "outcome": outcome, "metric": metric, "currency": currency, "spent": spent,
-            "left": standing.money, "best": fields(rows[0]) if best is not None else None,
-            "checkpoint": standing.jobs[best].weights if best is not None else None,
-            "next_money": more, "next_gain": gain, "trials": [fields(row) for row in rows],
-        })  # fmt: skip
+        best = fields(trials[0]) if row.best is not None else None
+        every = {"next_money": more, "next_gain": gain, "trials": [fields(one) for one in trials]}
+        print_json({**fields(row), "best": best, **every})
         return
     if output is Format.CSV:
-        print_csv(list(TrialRow.__dataclass_fields__), map(fields, rows))
+        print_csv(list(TrialRow.__dataclass_fields__), map(fields, trials))
         return
-    made = table(
-        ("trial", "right"),
-        "job",
-        ("parameters", "wrap"),
-        "state",
-        ("epochs", "right"),
-        (metric, "right"),
-        (currency, "right"),
-        ("why", "wrap"),
-    )
-    for row in rows:
-        value = "" if row.best is None else f"{row.best:.4g}"
+    made = table(("trial", "right"), "job", ("parameters", "wrap"), "state", ("epochs", "right"),
+                 (row.metric, "right"), (row.currency, "right"), ("why", "wrap"))  # fmt: skip
+    for one in trials:
+        value = "" if one.best is None else f"{one.best:.4g}"
         made.add_row(
-            str(row.trial),
-            row.job,
-            written(row.parameters),
-            row.state,
-            str(row.epochs),
-            value,
-            f"{row.spent:.5f}",
-            row.why,
-        )
+            str(one.trial), one.job, written(one.parameters), one.state, str(one.epochs), value, f"{one.spent:.5f}",
+            one.why,
+        )  # fmt: skip
     screen.print(made)
-    if outcome:
-        screen.print(f"{definition.name}: {outcome}", soft_wrap=True)
-    screen.print(f"spent {spent:.5f} {currency} in {len(rows)} trials, {standing.money:.5f} left", soft_wrap=True)
-    if best is not None and gain is not None:
-        words = f"best: trial {best}, {metric} {rows[0].best:.4g} with {written(rows[0].parameters)}"
-        screen.print(f"{words}\n  its model   coach model {rows[0].job}", soft_wrap=True)
-        screen.print(f"another {more:.4g} {currency} would probably improve {metric} by {gain:.2g}", soft_wrap=True)
-        screen.print(f"  go on       coach search --resume {definition.name} --budget AMOUNT", soft_wrap=True)
+    if row.outcome:
+        screen.print(f"{row.search}: {row.outcome}", soft_wrap=True)
+    screen.print(f"spent {row.spent:.5f} {row.currency} in {len(trials)} trials, {row.left:.5f} left", soft_wrap=True)
+    if row.value is not None and row.parameters is not None:
+        words = f"best: trial {row.best}, {row.metric} {row.value:.4g} with {written(row.parameters)}"
+        if row.final_mean is not None:
+            spread = f" ± {row.final_half:.2g} (95 % interval)" if row.final_half is not None else ""
+            words += f"\nwith {len(row.final_values)} other seeds: {row.metric} {row.final_mean:.4g}{spread}"
+        screen.print(f"{words}\n  its model   coach model {row.job}", soft_wrap=True)
+        screen.print(f"another {more:.4g} {row.currency} would probably improve {row.metric} by {gain:.2g}")
+        screen.print(f"  go on       coach search --resume {row.search} --budget AMOUNT", soft_wrap=True)
 
 
 def _again(  # noqa: PLR0917
@@ -338,10 +414,3 @@ def _again(  # noqa: PLR0917
     document["spec"]["budget"] = {"amount": wanted.amount / 1e9, "currency": wanted.currency}
     spec = TrainingJob.from_json(document)
     return run_here(home, Showing(output, live), [spec], policy("coach"), partial(local_cluster, nodes, "", [spec]))
-
-
-def _plot(home: StateDirectory, standing: Standing, folder: Path) -> None:
-    from coach.report.figures.search import plot
-
-    for path in plot(standing, folder):
-        typer.echo(path)

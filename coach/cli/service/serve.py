@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from coach.cli.options import (
     check_placement,
     chosen_cluster,
     controller,
+    led,
 )
 from coach.service.logging import LogFormat
 
@@ -98,25 +100,8 @@ def command(  # noqa: PLR0917 - they are options
         if not folder.is_dir():
             raise UserError(f"--allow {folder}: no such folder")
     begin_logging(log_format)
-    companion = None
-    if platform is not PlatformKind.LOCAL:
-        companion = controller(context, namespace, folders)
     del python  # it has set the environment
-    cluster, make_platform = chosen_cluster(platform, nodes, bandwidth, context, namespace, placement=placement)
-    serving = Serving(
-        StateDirectory.default(),
-        cluster,
-        allocator,
-        make_platform,
-        host=host,
-        port=port,
-        token=token.expanduser().absolute() if token else None,
-        folders=folders,
-        host_names=frozenset(name.lower() for name in host_name or ()),
-        companion=companion,
-        webhook=checked(webhook) if webhook else "",
-        volumes=() if platform is PlatformKind.LOCAL else VOLUMES,
-    )
+    home, local = StateDirectory.default(), platform is PlatformKind.LOCAL
 
     def ready(endpoint: Endpoint) -> None:
         import logging
@@ -129,4 +114,25 @@ def command(  # noqa: PLR0917 - they are options
             ", ".join(map(str, folders)),
         )
 
-    raise typer.Exit(serve(serving, ready))
+    with contextlib.nullcontext() if local else led(home, context, namespace, host, port) as lead:
+        may_write = lead.check if lead else None
+        companion = None if local else controller(context, namespace, folders, may_write)
+        cluster, make_platform = chosen_cluster(
+            platform, nodes, bandwidth, context, namespace, placement=placement, may_write=may_write
+        )
+        serving = Serving(
+            home,
+            cluster,
+            allocator,
+            make_platform,
+            host=host,
+            port=port,
+            token=token.expanduser().absolute() if token else None,
+            folders=folders,
+            host_names=frozenset(name.lower() for name in host_name or ()),
+            companion=companion,
+            webhook=checked(webhook) if webhook else "",
+            volumes=() if local else VOLUMES,
+            lead=lead,
+        )
+        raise typer.Exit(serve(serving, ready))

@@ -409,7 +409,7 @@ class Reducer:
             return
         pending_reason = None if job.pods else self._cluster.pending_reason(job)
         if pending_reason:
-            if self.policy.preempts:
+            if self.policy.preempts and any(one.running and one.spec.elastic for one in self.jobs.values()):
                 self._decision(job)
             self._stay_pending(job, at, pending_reason, ())
             return

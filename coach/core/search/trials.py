@@ -31,6 +31,7 @@ class Trial:
     cost: float
     state: TrialState = TrialState.READY
     start: float = 0.0
+    at: tuple[float, ...] = ()  #: its parameters, each from 0 to 1; empty where they are not known
 
     @property
     def best(self) -> float:
@@ -47,6 +48,7 @@ class Search:
     new: float = inf  #: how many more trials there are
     new_cost: float = 1.0  #: of an epoch of one of these
     max_epochs: int | None = None  #: full epochs of one trial
+    candidates: Sequence[tuple[float, ...]] = ()  #: parameters among which a new trial may be chosen
 
     @property
     def best(self) -> float:
@@ -69,6 +71,7 @@ class Next:
 
     trial: int | None
     why: str = ""
+    candidate: int = 0  #: of a new one: the index of its parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import heapq
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +35,7 @@ from coach.handler.state.journal_file import (
     acquire_fence,
     check_version,
     lock_file,
+    written_term,
 )
 from coach.handler.state.snapshots import dump, load, shape
 
@@ -70,6 +71,8 @@ class Journal:
         #: Last heartbeat of the handler before this one, seconds since 1970; None where there was none.
         self.left_at: float | None = None
         self.path = path
+        #: Called before each transaction: it waits, or ends the process, where this handler may not write.
+        self.may_write: Callable[[], None] = lambda: None
         self._connection = connection
         self._lock = lock
         self._token = token
@@ -77,8 +80,8 @@ class Journal:
         self._unknown: dict[str, tuple[int, int]] = {}
 
     @classmethod
-    def write(cls, path: Path) -> Journal:
-        """Open for writing, creating it where needed.
+    def write(cls, path: Path, term: int | None = None) -> Journal:
+        """Open for writing, creating it where needed; `term` as in `acquire_fence`.
 
         Raises JournalBusyError if another handler has it, PermanentError if it is of another version or not a
         journal.
@@ -93,7 +96,7 @@ class Journal:
             with contextlib.suppress(FileExistsError):  # SQLite gives its other files the mode of this one
                 open(path, "x", opener=opener).close()
             connection = sqlite3.connect(path, isolation_level=None)
-            token = acquire_fence(path, connection)
+            token = acquire_fence(path, connection, term)
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -141,6 +144,7 @@ class Journal:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         """Everything or nothing. Raises PermanentError where another handler has the journal."""
+        self.may_write()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             (token,) = self._connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
@@ -219,6 +223,10 @@ class Journal:
         """Number of the last record; 0 for an empty journal."""
         (seq,) = self._connection.execute("SELECT max(seq) FROM records").fetchone()
         return seq or 0
+
+    def term(self) -> int:
+        """See `written_term`."""
+        return written_term(self._connection)
 
     @property
     def identity(self) -> str:

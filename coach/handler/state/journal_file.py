@@ -59,8 +59,11 @@ def lock_file(path: Path, lock: IO[str]) -> None:
             time.sleep(pause)
 
 
-def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
-    """Prepare the file for writing; the fencing token, higher than any before it."""
+def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None = None) -> int:
+    """Prepare the file for writing; the fencing token, higher than any before it.
+
+    `term` of a handler that leads by a lease: one of an earlier term, or of the same, is refused by PermanentError.
+    """
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -71,12 +74,22 @@ def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
             "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0), ('identity', abs(random() % (1 << 48)))",
             (SCHEMA_VERSION,),
         )
+        if term is not None:
+            if (last := written_term(connection)) >= term:
+                raise PermanentError(f"{path}: a handler of term {last} has it; this one, of term {term}, stops")
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('term', ?)", (term,))
         connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
         token: int = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()[0]
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise PermanentError(f"{path}: cannot be used as a journal: {error}") from error
     return token
+
+
+def written_term(connection: sqlite3.Connection) -> int:
+    """The highest term that has opened a journal for writing; 0 where none has led by a lease."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'term'").fetchone()
+    return int(row[0]) if row else 0
 
 
 def check_version(path: Path, connection: sqlite3.Connection) -> None:

@@ -212,13 +212,30 @@ class StateDirectory:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def open_journal(self, wanted: Path | None = None) -> Journal:
-        """The `wanted` journal, or the first that no other handler has, for writing.
+    def term(self) -> int:
+        """The highest term of a handler that led by a lease and opened the first journal; 0 for none."""
+        if not self.journal(1).exists():
+            return 0
+        with contextlib.closing(Journal.read(self.journal(1))) as journal:
+            return journal.term()
+
+    def take_locks(self) -> None:
+        """The handler that has this folder leads no more: the files that it has locked are replaced by free ones."""
+        for file in (self.journal(1).with_suffix(".lock"), self.path / "service.lock", self.path / "lock"):
+            if file.exists():
+                new = file.with_suffix(".new")
+                new.unlink(missing_ok=True)
+                open(new, "x", opener=opener).close()
+                os.utime(new, (file.stat().st_atime, file.stat().st_mtime))  # the last heartbeat
+                new.replace(file)
+
+    def open_journal(self, wanted: Path | None = None, term: int | None = None) -> Journal:
+        """The `wanted` journal, or the first that no other handler has, for writing; `term` as in `Journal.write`.
 
         Raises JournalBusyError where the wanted one is taken, UserError where all are.
         """
         if wanted is not None:
-            return Journal.write(wanted)
+            return Journal.write(wanted, term)
         for number in range(1, MAX_JOURNALS + 1):
             with contextlib.suppress(JournalBusyError):
                 return Journal.write(self.journal(number))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import Framework, TrainingJob
 from coach.platforms.base import GangSize
 from coach.platforms.kubernetes import model_files
-from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.pods import requests
 
@@ -35,8 +36,8 @@ HEALTH_PORT = 8082
 VOLUME = "/var/lib/coach"
 #: Folders of the volume that functions see: a model is a stranger's program, and the journal is not its business.
 CHECKPOINTS, DATA = "checkpoints", "data"
-#: The user of all images.
-USER = 65532
+#: The security context of a container that the restricted Pod Security Standard admits.
+CONFINED = MappingProxyType({"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}})
 #: Seconds without a request after which a function ends by itself: its handler died, and no other has come.
 IDLE_SECONDS = 90.0
 #: Seconds that a function has to end. It keeps nothing that is worth more.
@@ -97,6 +98,26 @@ def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
                 {"name": role.value, "required": min(required[role], desired[role]), "desired": desired[role]}
                 for role in Role
             ],
+        },
+    }
+
+
+def network_policy(job: str, settings: Settings, owners: list[Object]) -> Object:
+    """What lets the pods of a job reach each other; whom else they reach, the chart's own NetworkPolicy says."""
+    group = {"matchLabels": {HANDLER: settings.handler, JOB: job}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": f"{job}-group",
+            "labels": {**MANAGED_BY, **group["matchLabels"]},
+            "ownerReferences": owners,
+        },
+        "spec": {
+            "podSelector": group,
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [{"podSelector": group}]}],
+            "egress": [{"to": [{"podSelector": group}]}],
         },
     }
 
@@ -219,10 +240,14 @@ def environment(job: TrainingJob) -> list[Object]:
 
 def security() -> Object:
     """The security context of a function's pod: a model is a stranger's program."""
+    return {**user_security(USER), "runAsGroup": USER}
+
+
+def user_security(user: int) -> Object:
+    """The security context of a pod that runs as this user, in the group that owns Coach's volume."""
     return {
         "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": USER,
+        "runAsUser": user,
         "fsGroup": USER,
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
@@ -239,11 +264,7 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
         "resources": requests(of.requests),
         "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": {**CONFINED, "readOnlyRootFilesystem": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts(job, settings),
     }

@@ -95,6 +95,8 @@ class KubernetesPlatform:
         self.sees_checkpoints = False
         self._settings = settings
         self._now = now
+        #: The jobs whose NetworkPolicy is there.
+        self._isolated: set[str] = set()
         #: The pods that are ready, and the names of their objects.
         self._ready: dict[PodId, str] = {}
         #: Pods that the cluster took away, with its words, until they are made again.
@@ -132,6 +134,7 @@ class KubernetesPlatform:
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
+            self._policies_path = f"/apis/networking.k8s.io/v1/namespaces/{self._api.namespace}/networkpolicies"
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
             self._pods = Objects(self._api, self._pods_path, ours)
@@ -207,6 +210,10 @@ class KubernetesPlatform:
             gang["spec"]["gracePeriodSeconds"] = program_manifests.grace_seconds(spec.spec.grace_period)
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
+            if self._settings.isolates and size.job not in self._isolated:
+                policy = manifests.network_policy(size.job, self._settings, manifests.owner(applied))
+                await self._applied(f"{self._policies_path}/{policy['metadata']['name']}", policy)
+                self._isolated.add(size.job)
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(spec, path, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
@@ -228,6 +235,7 @@ class KubernetesPlatform:
         """The job holds nothing and wants nothing: its Gang goes, and what its pods shared."""
         await self._programs.forget(job)
         await self._deleted(f"{self._gangs_path}/{job}")
+        self._isolated.discard(job)
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Make the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""

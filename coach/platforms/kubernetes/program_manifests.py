@@ -14,7 +14,7 @@ from coach.core.spec.program import Program
 from coach.platforms import torchrun
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.program_status import AUDIENCE
-from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.pods import requests
 from coach.platforms.program_metrics.files import USUAL_NAMES
@@ -56,7 +56,7 @@ def pod(  # noqa: PLR0917
         "command": [_literal(word) for word in program.command],
         "env": _environment(of.id, job, workers, settings),
         "resources": requests(of.requests),
-        "securityContext": {"allowPrivilegeEscalation": False},
+        "securityContext": _confined(settings),
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - the pod's own
     }
     if program.directory is not None:
@@ -67,11 +67,7 @@ def pod(  # noqa: PLR0917
         "terminationGracePeriodSeconds": grace_seconds(spec.grace_period),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # The image's own user, in the group that owns Coach's volume.
-        "securityContext": {
-            "seccompProfile": {"type": "RuntimeDefault"},
-            "supplementalGroups": [manifests.USER],
-        },
+        "securityContext": _security(settings),
         "containers": [container],
         # What processes that load data share; the kernel's default in a container is 64 MiB.
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
@@ -94,6 +90,17 @@ def pod(  # noqa: PLR0917
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found}
 
 
+def _security(settings: Settings) -> Object:
+    """Of a program's pod: the restricted Pod Security Standard, or baseline where it runs as its image's user."""
+    if settings.program_user:
+        return manifests.user_security(settings.program_user)
+    return {"seccompProfile": {"type": "RuntimeDefault"}, "supplementalGroups": [USER]}
+
+
+def _confined(settings: Settings) -> Object:
+    return dict(manifests.CONFINED) if settings.program_user else {"allowPrivilegeEscalation": False}
+
+
 def lease_name(job: str) -> str:
     """The name of a program's lease."""
     return f"{job}-lease"
@@ -104,7 +111,8 @@ def lease(job: TrainingJob, seconds: int, now: float, settings: Settings, owners
 
     What a handler renews as long as it pays; one that is dead does not.
     """
-    container = {"name": "program", "image": job.spec.image}
+    container = {"name": "program", "image": job.spec.image, "securityContext": _confined(settings)}
+    template = {"restartPolicy": "Never", "securityContext": _security(settings), "containers": [container]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -122,7 +130,7 @@ def lease(job: TrainingJob, seconds: int, now: float, settings: Settings, owners
             "completions": 0,
             "parallelism": 0,
             "ttlSecondsAfterFinished": seconds,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+            "template": {"spec": template},
         },
     }
 
@@ -214,6 +222,7 @@ def _environment(of: PodId, job: TrainingJob, workers: int, settings: Settings) 
     said = {
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(max(1, int(job.spec.resources.worker.resources.cpu))),  # else those of the node
+        **({"HOME": "/tmp"} if settings.program_user else {}),  # noqa: S108 - the image knows no such user, nor its home
         **(_rendezvous(of, workers) if job.spec.limits.largest.workers > 1 else {}),
         **program.env,
         "COACH_JOB": job.name,

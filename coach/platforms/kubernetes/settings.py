@@ -6,10 +6,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from coach.platforms.kubernetes_api.client import Api
+
+
+#: The user of Coach's own images, and the group that owns its volume.
+USER = 65532
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +38,16 @@ class Settings:
     opencost: str = ""  #: the URL of OpenCost's API
     #: Where programs send their metrics; empty: they cannot.
     status_url: str = ""
+    #: The user that programs run as; 0: that of their image, which may be root.
+    program_user: int = USER
+    #: Whether each job gets a NetworkPolicy that lets its pods reach each other.
+    isolates: bool = False
 
     @classmethod
     def read(cls, handler: str, environment: Mapping[str, str] = os.environ) -> Self:
         """From COACH_FUNCTIONS_IMAGE and its kin; what is not set has its default.
 
-        `handler` is used where COACH_HANDLER is not set.
+        `handler` is used where COACH_HANDLER is not set. Raises UserError.
         """
         named = {
             "image": "COACH_FUNCTIONS_IMAGE",
@@ -49,9 +59,14 @@ class Settings:
             "handler": "COACH_HANDLER",
             "opencost": "COACH_OPENCOST",
         }
-        given = {field: environment[name] for field, name in named.items() if environment.get(name)}
+        given: dict[str, Any] = {field: environment[name] for field, name in named.items() if environment.get(name)}
         image = given.pop("image", f"coach-functions:{metadata.version('coach-trainer')}")
         given.setdefault("handler", handler)
+        if user := environment.get("COACH_PROGRAM_USER"):
+            if not user.isdigit():
+                raise UserError(f"COACH_PROGRAM_USER: a user's number, not {user!r}; 0 is that of each image")
+            given["program_user"] = int(user)
+        given["isolates"] = environment.get("COACH_NETWORK_POLICY") == "true"
         secrets = tuple(filter(None, environment.get("COACH_IMAGE_PULL_SECRETS", "").split(",")))
         return cls(image, pull_secrets=secrets, **given)
 

@@ -73,6 +73,7 @@ class Api:
         *,
         inside: bool = False,
         now: Callable[[], float] = time.time,
+        may_write: Callable[[], None] = lambda: None,
     ) -> None:
         configuration.connection_pool_maxsize = 0  # as many connections as there are requests
         self._configuration = configuration
@@ -83,6 +84,8 @@ class Api:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._certificate_changes = False
         self._now = now
+        #: Called before each request that changes something: it waits, or ends the process, where that may not be.
+        self._may_write = may_write
         self.namespace = namespace
         #: Whether this process runs in the cluster, so that it reaches its pods by their addresses.
         self.inside = inside
@@ -95,6 +98,7 @@ class Api:
         context: str | None = None,
         namespace: str | None = None,
         now: Callable[[], float] = time.time,
+        may_write: Callable[[], None] = lambda: None,
     ) -> Self:
         """The cluster of a kubeconfig's context (None: its current one), or the one that this pod runs in.
 
@@ -110,7 +114,8 @@ class Api:
             ).load_and_set(configuration)
             source = TokenFile(token, now)
             credentials = Credentials(await source.read(), source.read, "this pod's service account", now)
-            return cls(configuration, namespace or inside.read_text().strip(), credentials, inside=True, now=now)
+            namespace = namespace or inside.read_text().strip()
+            return cls(configuration, namespace, credentials, inside=True, now=now, may_write=may_write)
         file = os.environ.get("KUBECONFIG") or "~/.kube/config"
         paths = [Path(path).expanduser() for path in file.split(os.pathsep) if path]
         if not any(path.exists() for path in paths):
@@ -139,7 +144,7 @@ class Api:
                 f"no login of {who}: {error}; see what kubectl says: kubectl --context {chosen['name']} auth whoami"
             ) from error
         namespace = namespace or chosen["context"].get("namespace") or "default"
-        return cls(configuration, namespace, credentials, now=now)
+        return cls(configuration, namespace, credentials, now=now, may_write=may_write)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -272,6 +277,8 @@ class Api:
         renewed, later = False, 0
         while True:
             credential = await self._show()
+            if method != "GET":
+                self._may_write()
             _, url, shown, _, _ = await self._client.param_serialize(method, full, header_params=headers)
             shown |= _shown(credential)
             if self._certificate_changes:

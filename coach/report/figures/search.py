@@ -10,8 +10,8 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from coach.core.errors import UserError
-from coach.handler import samplers
-from coach.handler.search import Standing
+from coach.handler.search import samplers
+from coach.handler.search.standing import Standing
 from coach.jobfiles.search_space import written
 from coach.report.figures.style import look, save
 
@@ -32,7 +32,8 @@ def plot(standing: Standing, folder: Path) -> list[Path]:
     study = samplers.study(definition.name, definition.space, tried, maximize=standing.sign < 0)
     if len({str(one.parameters) for one in tried}) > 1:
         axes = {"parameters": lambda: drawn.plot_parallel_coordinate(study)}
-        if len(definition.space.parameters) > 1:
+        # Those with a condition are not in all trials, and have no importance.
+        if len(definition.space.parameters.keys() - definition.space.conditions.keys()) > 1:
             evaluator = PedAnovaImportanceEvaluator()
             axes["importance"] = lambda: drawn.plot_param_importances(study, evaluator=evaluator)
         for name, draw in axes.items():

@@ -167,6 +167,37 @@ def spending() -> Call[schemas.Spending]:
     return _get("/spending", schemas.Spending)
 
 
+# -- searches --------------------------------------------------------------------------------------------------
+
+
+def list_searches() -> Call[schemas.SearchList]:
+    """All searches."""
+    return _get("/searches", schemas.SearchList)
+
+
+def search(name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.SearchDetail]:
+    """One search with its trials; with `wait` once there is a record later than `after`, or after so many seconds."""
+    return _get(f"/searches/{name}", schemas.SearchDetail, wait, after=after, wait=wait)
+
+
+def start_search(path: str, text: str) -> Call[schemas.SearchDetail]:
+    """Begin the search of a file, or go on with it."""
+    return Call("POST", f"{API}/searches", schemas.SearchDetail, body={"file": {"path": path, "text": text}})
+
+
+def resume_search(
+    name: str, *, budget: float | None = None, deadline: float | None = None
+) -> Call[schemas.SearchDetail]:
+    """Go on with a search. `budget`: its whole budget from now on; `deadline`: seconds from now."""
+    body = {"budget": budget, "deadline": deadline}
+    return Call("POST", f"{API}/searches/{name}/resume", schemas.SearchDetail, body=body)
+
+
+def stop_search(name: str, *, now: bool = False) -> Call[schemas.SearchDetail]:
+    """Give no job of a search another epoch, or stop them `now`."""
+    return Call("POST", f"{API}/searches/{name}/stop", schemas.SearchDetail, body={"now": now})
+
+
 # -- looking at jobs -------------------------------------------------------------------------------------------
 
 

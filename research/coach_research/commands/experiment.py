@@ -58,6 +58,7 @@ def command(  # noqa: PLR0917 - they are options
       coach experiment --all --no-run
     """
     from coach.cli.display.progress_bar import progress_bar
+    from coach.core.errors import UserError
     from coach_research import scenario as scenarios
     from coach_research.experiment import run_scenario, write_outcome, write_summary
 
@@ -69,6 +70,12 @@ def command(  # noqa: PLR0917 - they are options
     screen = console(stderr=True)
     outcomes: list[Outcome] = []
     for one in chosen:
+        if not no_run and (get := one.missing()):
+            said = f"{one.name}: its inputs are not there, it was not run; to get them: {get}"
+            if not every:
+                raise UserError(said)
+            screen.print(said, soft_wrap=True)
+            continue
         if no_run:
             outcomes.append(_there(one, folder, quick))
             if every and outcomes[-1].seeds:

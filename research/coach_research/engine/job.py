@@ -38,6 +38,7 @@ class SimJob:
         "_noise_value",
         "arrived",
         "cpu_seconds",
+        "deadline",
         "done_at_mark",
         "dynamics",
         "executed",
@@ -87,6 +88,7 @@ class SimJob:
         self.name = dynamics.name
         self.kind = dynamics.kind
         self.priority = dynamics.priority
+        self.deadline = dynamics.deadline
         self.has_epochs = dynamics.speed is not None
         self.worker = dynamics.worker
         self.server = dynamics.server

@@ -219,6 +219,8 @@ class JobState(Protocol):
     arrived: float
     #: Higher is more important.
     priority: int
+    #: Seconds after its arrival in which it should end; inf: none.
+    deadline: float
     #: Request of one worker, of one server, and of the job's scheduler (zeros where there is none); each of shape (3,).
     worker: FloatArray
     server: FloatArray

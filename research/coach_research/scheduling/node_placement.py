@@ -47,13 +47,12 @@ SLOWEST = 1e-12
 
 
 class EngineJobView:
-    """A `JobState` as allocation policies see it (`allocation.JobView`). Budget and deadline are the driver's."""
+    """A `JobState` as allocation policies see it (`allocation.JobView`). Budgets are the driver's."""
 
     fixed = None
     #: Its speeds are known, so there are no mini-epochs.
     measured = ()
     begun = True
-    deadline = None
     objective = Objective.SOONEST
 
     def __init__(self, job: JobState) -> None:
@@ -69,15 +68,17 @@ class EngineJobView:
         self.minimum = job.minimum
         self.maximum = job.maximum
         self.busy = False
+        self.deadline: float | None = None
         self.current: Allocation | None = None
         self._held: Plan | None = None
         self.restart_seconds = job.rescale_seconds
         self._remaining: Remaining | None = None
         self._speeds: dict[Allocation, float] = {}
 
-    def look(self, busy: bool) -> None:
-        """Update from what the job holds now."""
+    def look(self, busy: bool, now: float) -> None:
+        """Update from what the job holds `now`."""
         job = self.job
+        self.deadline = None if job.deadline == math.inf else job.arrived + job.deadline - now
         self.busy = busy
         self._remaining = None
         held = job.plan if job.phase is Phase.RUNNING else None
@@ -183,7 +184,7 @@ class NodePlacement:
         views = []
         for job in jobs:
             placed = self._views.get(job.id) or self._views.setdefault(job.id, EngineJobView(job))
-            placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary and job.has_epochs)
+            placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary and job.has_epochs, view.now)
             views.append(placed)
         wanted = self.policy.allocate(views, self._cluster()).allocations
         growing: list[tuple[JobState, Allocation]] = []

@@ -63,6 +63,8 @@ class PlannedJob:
     kind: str = ""
     has_epochs: bool = True
     grace: float = 0.0
+    #: Policies that choose nodes know no deadlines of live jobs.
+    deadline: float = math.inf
     name: str = field(init=False)
     priority: int = field(init=False)
     minimum: Allocation = field(init=False)

@@ -57,6 +57,10 @@ class Job:
     measured: tuple[Allocation, ...] = ()
     begun: bool = True
     grace: float = 0.0
+    done: float = 0.0
+    loss: float = float("nan")
+    policy_state: Mapping[str, bool] = field(default_factory=dict)
+    standing: Mapping[str, Allocation] = field(default_factory=dict)
 
     def speed(self, allocation: Allocation) -> float:
         return self.speed_of(allocation)

@@ -12,7 +12,7 @@ from coach.core.cluster import Allocation, Resources, Role
 from coach.core.errors import UserError
 from coach.core.policies import ClusterView, Policy
 from coach.core.policies.api.allocation import NOT_TAKEN
-from coach.plugins import policy
+from coach.plugins import POLICIES, policy
 from tests.core.policies.policy_examples import Epochs, Job, allocation, cluster, decided, server_speed
 
 pytestmark = pytest.mark.standard
@@ -30,12 +30,18 @@ NAMES = [
     "dl2",
     "tetris",
     "optimus",
+    "elasticflow",
     "fitgpp",
     "lrtp",
     "rand",
     "thesis",
 ]
 LINEAR = server_speed(100.0)
+
+
+def test_every_policy_of_coach_is_held_to_these_properties() -> None:
+    missing = POLICIES.keys() - {name.partition(":")[0] for name in NAMES}
+    assert not missing, "write them into NAMES of tests/core/policies/test_policies.py"
 
 
 @pytest.mark.parametrize("name", NAMES)

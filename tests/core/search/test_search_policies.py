@@ -108,6 +108,19 @@ def test_freeze_thaw_ends_when_nothing_is_to_be_gained() -> None:
     assert isinstance(choice, End) and "no improvement" in choice.why
 
 
+def test_freeze_thaw_takes_the_parameters_that_promise_most() -> None:
+    """The end of a trial is what its first parameter lacks of 0.7; the second one means nothing."""
+    places = [(0.05 * at, (0.37 * at) % 1.0) for at in range(18)]
+    trials = [Trial(n, curve(0.1 + abs(at[0] - 0.7))[:6], 1.0, at=at) for n, at in enumerate(places, start=1)]
+    candidates = ((0.05, 0.5), (0.95, 0.1), (0.71, 0.9), (0.3, 0.2))
+    ended = [replace(one, state=TrialState.ENDED) for one in trials]
+    choice = FreezeThaw().next(Search(ended, 50.0, 4, 1.0, 30, candidates))
+    assert isinstance(choice, Next) and (choice.trial, choice.candidate) == (None, 2)
+    unknown = [replace(one, at=()) for one in ended]
+    without = FreezeThaw().next(Search(unknown, 50.0, 4, 1.0, 30, candidates))
+    assert isinstance(without, Next) and without.candidate == 0, "nothing is known of them"
+
+
 def test_more_money_is_expected_to_bring_no_less() -> None:
     view = Search(eight(a=Trial(8, curve(0.1)[:6], 1.0)), 50.0, 5, 1.0, 30)
     gains = [FreezeThaw().outlook(view, money) for money in (0.5, 1.0, 5.0, 20.0)]

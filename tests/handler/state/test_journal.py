@@ -166,6 +166,25 @@ def test_where_locks_mean_nothing_the_handler_that_was_overtaken_writes_no_more(
     second.close()
 
 
+def test_a_handler_of_an_earlier_term_or_the_same_cannot_open_it(path: Path) -> None:
+    Journal.write(path, 3).close()
+    for stale in (2, 3):
+        with pytest.raises(PermanentError, match=f"a handler of term 3 has it; this one, of term {stale}, stops"):
+            Journal.write(path, stale)
+    journal = Journal.write(path, 4)
+    assert journal.term() == 4
+    journal.append([CANCEL])
+    journal.close()
+
+
+def test_what_a_handler_may_not_write_it_waits_with(path: Path) -> None:
+    journal, asked = Journal.write(path, 1), []
+    journal.may_write = lambda: asked.append(journal.last_seq())
+    journal.append([CANCEL])
+    assert asked == [0], "before anything is written"
+    journal.close()
+
+
 def test_an_append_is_whole_or_not_at_all(path: Path) -> None:
     journal = Journal.write(path)
     with pytest.raises(PermanentError, match="cannot write"):

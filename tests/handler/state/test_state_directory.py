@@ -14,6 +14,7 @@ from coach.core.jobs import fold
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
+from coach.handler import endpoint
 from coach.handler.prior_runs import known_epochs, known_points
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
@@ -69,6 +70,24 @@ def test_a_second_handler_gets_a_journal_of_its_own(home: StateDirectory) -> Non
         home.open_journal(second.path)
     second.close()
     third.close()
+
+
+def test_who_leads_by_a_lease_takes_the_locks_of_one_that_is_stopped(home: StateDirectory) -> None:
+    stopped = home.open_journal(home.journal(1), 1)
+    stopped.beat(1000.0)
+    with home.planning(), endpoint.claimed(home):
+        home.take_locks()
+        with home.planning(), endpoint.claimed(home):
+            journal = home.open_journal(home.journal(1), 2)
+            assert journal.left_at == 1000.0, "the last heartbeat of the other"
+            stopped.beat(5000.0)
+            assert home.journal(1).with_suffix(".lock").stat().st_mtime > 5000.0
+            assert home.term() == 2
+            with pytest.raises(PermanentError, match="took this journal over"):
+                stopped.append([ev.CancelRequested(3.0, "late")])
+            stopped.close()
+            assert journal.held
+            journal.close()
 
 
 def test_jobs_of_all_journals_are_known_and_whether_a_handler_has_them(home: StateDirectory) -> None:

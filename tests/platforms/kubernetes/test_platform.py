@@ -138,7 +138,10 @@ def run(
             for name in ("n1", "n2"):
                 await cluster.node(name)
             platform = KubernetesPlatform(
-                Api.connect, Settings("coach-functions:9", handler="h"), lambda _: tmp_path, lambda: 0.0
+                Api.connect,
+                Settings("coach-functions:9", "coach-pytorch:9", handler="h"),
+                lambda _: tmp_path,
+                lambda: 0.0,
             )
             nodes = (Node("n1", Resources(4.0, 8.0)), Node("n2", Resources(4.0, 8.0)))
             assert await platform.open(heard) == Cluster(nodes)

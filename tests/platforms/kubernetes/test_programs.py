@@ -280,6 +280,7 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
         assert said == {
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
+            "HOME": "/tmp",
             "A": "$$(B)",
             "COACH_JOB": "job",
             "COACH_CHECKPOINTS": "/data/kept/job",

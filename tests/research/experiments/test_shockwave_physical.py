@@ -37,3 +37,29 @@ def test_max_min_fairness_ends_as_on_the_physical_cluster() -> None:
     found = shockwave_physical.replicate({**PARAMETERS, "policies": ["max_min_fairness"]}, 1)
     assert found["max_min_fairness: makespan, s"] == pytest.approx(34619, rel=0.03)
     assert found["max_min_fairness: mean completion, s"] == pytest.approx(12113, rel=0.03)
+    assert found["max_min_fairness: worst finish-time fairness"] == pytest.approx(3.46, rel=0.05)
+
+
+def test_shockwave_expects_the_batch_sizes_that_it_has_seen() -> None:
+    """Job 1 has 58 epochs of 32 or 256 samples; it starts with 32."""
+    of, policy = shockwave_physical.trace()[1], shockwave_physical.LateShockwave()
+    slow, fast = (round(of.epoch_seconds(size)) for size in (32, 256))
+
+    class Seen:
+        name = "1"
+
+        def __init__(self, done: float) -> None:
+            self.done = lambda: done
+
+    first, later = policy.outlook(Seen(0)), policy.outlook(Seen(15.5))  # type: ignore[arg-type]
+    assert first.left == pytest.approx(of.epochs * (slow + fast) / 2, rel=0.05)
+    assert first.epoch == slow
+    assert (later.done, later.past) == (15, 15 * slow)
+    assert (of.epochs - 15) * (slow + fast) / 2 > later.left > (of.epochs - 15) * fast
+
+
+@pytest.mark.full
+def test_shockwave_ends_as_on_the_physical_cluster() -> None:
+    found = shockwave_physical.replicate({**PARAMETERS, "policies": ["shockwave"]}, 1)
+    assert found["shockwave: makespan, s"] == pytest.approx(25265, rel=0.05)
+    assert found["shockwave: mean completion, s"] == pytest.approx(10509, rel=0.05)

@@ -11,7 +11,7 @@ from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.workload import FloatArray, Work
 
-ROUNDS = ["gavel", "themis", "allox", "max-throughput", "min-makespan"]
+ROUNDS = ["gavel", "themis", "allox", "tiresias", "shockwave", "max-throughput", "min-makespan"]
 
 
 def job(arrival: float, seconds: float, gpus: int = 1, nodes: int = 1) -> Work:
@@ -64,9 +64,44 @@ def test_allox_runs_who_has_least_left_and_lets_it_end() -> None:
     assert ends[0] < ends[1] < ends[2]
 
 
+def test_tiresias_puts_a_job_behind_the_others_once_it_has_had_its_service() -> None:
+    """One GPU: the first job leaves it after 1,200 s, because the second has had none; the second ends first."""
+    ends = finished("tiresias:threshold=1200", [job(0, 5000), job(60, 1000)], gpus=1)
+    assert ends.tolist() == [6080, 2200]  # the second leaves the rest of a round idle
+    # Service is GPUs times seconds: on two GPUs the first has had it after 600 s.
+    ends = finished("tiresias:threshold=1200", [job(0, 5000, 2), job(60, 1000)], gpus=2)
+    assert ends[1] == 600 + 1000
+
+
+def test_tiresias_promotes_a_job_that_waited_as_long_as_it_ran() -> None:
+    """The long job ran 1,200 s and waited as long. Then it is in the first queue again, behind those that are there."""
+    works = [job(0, 5000), *(job(60 + 1000 * at, 1080) for at in range(4))]
+    assert finished("tiresias:threshold=1200", works, gpus=1)[4] == 1200 + 4 * 1080
+    assert finished("tiresias:threshold=1200,promote=1", works, gpus=1)[4] == 1200 + 3 * 1080 + 1200 + 1080
+
+
+def test_tiresias_keeps_the_nodes_of_who_runs_and_gives_others_the_emptiest() -> None:
+    speeds: list[tuple[int, ...]] = []
+    works = [job(0, 300), job(1, 300)]
+    works[1].speed = lambda plan: speeds.append(tuple(part[0] for part in plan)) or 0.01  # type: ignore[func-returns-value]
+    finished("tiresias", works, gpus=2, nodes=2)
+    assert (1,) in speeds
+
+
 def test_min_makespan_keeps_the_longest_job_running() -> None:
     ends = finished("min-makespan", [job(0, 10000), *(job(0, 2500) for _ in range(4))], gpus=2)
     assert ends.max() == pytest.approx(10000, rel=0.05)
+
+
+def test_shockwave_ends_the_longest_job_earlier_than_equal_shares_do() -> None:
+    works = [job(0, 10000), *(job(0, 2500) for _ in range(4))]
+    assert finished("shockwave", works, gpus=2).max() < 11000 < finished("gavel", works, gpus=2).max()
+
+
+def test_shockwave_prefers_who_would_be_late() -> None:
+    """Two jobs as long; the one that came much earlier, and has had nothing, is ahead of its time."""
+    ends = finished("shockwave:k=0.000001", [job(0, 6000), job(100, 6000), job(9000, 6000)], gpus=1)
+    assert max(ends[0], ends[1]) < ends[2]
 
 
 def test_backfill_starts_a_later_job_only_where_it_does_not_delay_the_first_that_waits() -> None:

@@ -27,7 +27,8 @@ class Policy(ABC):
     registered: ClassVar[str] = ""
     #: It also chooses the nodes (`places`).
     chooses_nodes: ClassVar[bool] = False
-    #: It preempts jobs: live, it is also asked when a job that arrives finds no room.
+    #: It preempts jobs: live, it is also asked when a job that arrives finds no room where an elastic group trains,
+    #: which can end its epoch early.
     preempts: ClassVar[bool] = False
     #: It places single pods of jobs that do not run yet, which live jobs do not have.
     places_waiting_pods: ClassVar[bool] = False

@@ -29,6 +29,7 @@ from coach_research.engine.record import EngineRecord
 from coach_research.policies.rounds.allox import AlloX
 from coach_research.policies.rounds.gavel import Gavel
 from coach_research.policies.rounds.rounds import Rounds
+from coach_research.policies.rounds.shockwave import Outlook, Shockwave
 from coach_research.policies.rounds.themis import Themis
 from coach_research.policies.rounds.throughput import MaxThroughput, MinMakespan
 from coach_research.scheduling.api import (
@@ -49,6 +50,9 @@ from coach_research.workload import Work
 
 #: Seconds of a round.
 ROUND = 120.0
+
+#: A job whose finish-time fairness is above this is unfairly treated, as the authors count.
+UNFAIR = 1.05
 
 #: Samples of each model's data, and its largest batch.
 SAMPLES = {
@@ -80,12 +84,14 @@ class Job:
         """Seconds of an epoch, alone."""
         return self.steps(batch) / speeds()[self.model, batch, self.gpus]
 
+    def parts(self) -> list[tuple[int, int]]:
+        """(epochs, batch size), in order."""
+        ends = [*(begin for begin, _ in self.batches[1:]), self.epochs]
+        return [(end - begin, size) for (begin, size), end in zip(self.batches, ends, strict=True)]
+
     def seconds(self) -> float:
         """Seconds of all epochs, alone."""
-        ends = [*(begin for begin, _ in self.batches[1:]), self.epochs]
-        return sum(
-            (end - begin) * self.epoch_seconds(batch) for (begin, batch), end in zip(self.batches, ends, strict=True)
-        )
+        return sum(epochs * self.epoch_seconds(batch) for epochs, batch in self.parts())
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
@@ -95,9 +101,14 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     for name in parameters["policies"]:
         record = run(name, parameters)
         finished, arrived = record.column("finished"), record.column("arrived")
+        # As the authors count it: compared with a cluster that is divided by all jobs of the trace.
+        part = min(1.0, parameters["nodes"] * parameters["gpus"] / len(finished))
+        fairness = (finished - arrived) * part / np.array([job.seconds() for job in trace()])
         measures |= {
             f"{name}: makespan, s": float(finished.max()),
             f"{name}: mean completion, s": float((finished - arrived).mean()),
+            f"{name}: worst finish-time fairness": float(fairness.max()),
+            f"{name}: unfair jobs, %": 100.0 * float((fairness > UNFAIR).mean()),
             f"{name}: starts": float(record.column("preemptions").sum()) + len(finished),
         }
     return measures
@@ -268,12 +279,43 @@ class LateMaxThroughput(Late, MaxThroughput):
         return job.speed(*job.maximum) * of.steps(batch)
 
 
+class LateShockwave(Late, Shockwave):
+    """Shockwave, with what its authors know of a job: its epochs, its batch sizes, and the seconds measured for each.
+
+    It does not know when a batch grows. How many epochs a size has left is what a Dirichlet distribution expects: at
+    first each size has as many, and every epoch that is seen counts (section 5.2). Rounds count 120 s, however late.
+    """
+
+    def clock(self, view: EngineView) -> float:
+        """See `Shockwave`."""
+        del view
+        return ROUND * self._at
+
+    def outlook(self, job: JobState) -> Outlook:
+        """See `Shockwave`."""
+        of = trace()[int(job.name)]
+        sizes = [size for epochs, size in of.parts() for _ in range(epochs)]
+        done = min(of.epochs, math.floor(job.done() + 1e-6))
+        seconds = {size: max(1.0, round(of.epoch_seconds(size))) for size in dict.fromkeys(sizes)}
+        seen = [sizes[min(epoch, of.epochs - 1)] for epoch in range(done + 1)]
+        expected = {size: of.epochs / len(seconds) + seen.count(size) for size in seconds}
+        scale = of.epochs / sum(expected.values())
+        left = {size: count * scale for size, count in expected.items()}
+        for size in seen:
+            left[size] -= left[size] >= 1.0
+        counted = max(int(sum(left.values()) + 1), of.epochs - done)
+        rest = sum(count * seconds[size] for size, count in left.items()) * (of.epochs - done) / counted
+        past = [seconds[size] for size in seen]
+        return Outlook(of.epochs, done, sum(past) / len(past), sum(past[:done]), rest if done < of.epochs else 1.0)
+
+
 POLICIES: dict[str, Any] = {
     "max_min_fairness": LateGavel,
     "finish_time_fairness": LateThemis,
     "allox": LateAlloX,
     "max_sum_throughput_perf": LateMaxThroughput,
     "min_total_duration": LateMinMakespan,
+    "shockwave": LateShockwave,
 }
 
 

@@ -8,19 +8,11 @@ As in the authors' code a job counts with half a round from the start.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coach_research.policies.rounds.rounds import Rounds
-from coach_research.scheduling.api import (
-    EngineView,
-    JobId,
-    JobState,
-    Phase,
-    SchedulingAction,
-    SchedulingEvent,
-    TimerFired,
-)
+from coach_research.scheduling.api import EngineView, JobId, JobState
 
 
 @dataclass
@@ -32,22 +24,14 @@ class Shares(Rounds):
     _since: float = field(default=float("-inf"), init=False, repr=False)
     _of: tuple[tuple[JobId, float], ...] = field(default=(), init=False, repr=False)
     _shares: Mapping[JobId, float] = field(default_factory=dict, init=False, repr=False)
-    #: Seconds that each job has run: in all, and when the shares were counted anew.
-    _ran: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    #: Seconds that each job had run when the shares were counted anew.
     _counted: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
-    _looked: float = field(default=0.0, init=False, repr=False)
     #: Seconds that each job is behind its share, from the times before.
     _behind: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     @abstractmethod
     def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
         """The share of the time, 0 to 1, that each job should run."""
-
-    def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
-        """See `Policy`."""
-        if isinstance(event, TimerFired):
-            self._look(view)
-        yield from super().schedule(event, view)
 
     def line(self, jobs: list[JobState], view: EngineView) -> Iterable[JobState]:
         """See `Rounds`."""
@@ -73,11 +57,7 @@ class Shares(Rounds):
         return sorted(jobs, key=priority, reverse=True)
 
     def _look(self, view: EngineView) -> None:
-        """Add the time since the last look to the jobs that run."""
-        ran = {}
-        for job in view.jobs.values():
-            since = max(self._looked, job.since) if job.phase is Phase.RUNNING else view.now
-            ran[job.id] = self._ran.get(job.id, 0.0) + max(0.0, view.now - since)
-        self._ran, self._looked = ran, view.now
+        super()._look(view)
+        ran = self._ran
         self._behind = {job: seconds for job, seconds in self._behind.items() if job in ran}
         self._counted = {job: seconds for job, seconds in self._counted.items() if job in ran}

@@ -49,6 +49,9 @@ class Rounds(SchedulingPolicy):
     _next: list[JobId] | None = field(default=None, init=False, repr=False)
     #: Jobs of this round whose nodes are not free yet.
     _starting: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
+    #: Seconds that each job has run, as of the last timer, and when that was.
+    _ran: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _looked: float = field(default=0.0, init=False, repr=False)
 
     @abstractmethod
     def line(self, jobs: list[JobState], view: EngineView) -> Iterable[JobState]:
@@ -61,6 +64,8 @@ class Rounds(SchedulingPolicy):
 
     def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
+        if isinstance(event, TimerFired):
+            self._look(view)
         if isinstance(event, Arrived):
             if self._begins < view.now:
                 self._begins = view.now
@@ -81,6 +86,28 @@ class Rounds(SchedulingPolicy):
             else:
                 yield from self._begin(view)
 
+    def placed_first(self, job: JobState, stays: bool) -> tuple[int, ...]:
+        """Jobs of a round are placed in this order; `stays`: it runs already."""
+        return -job.maximum.workers, not stays
+
+    def place(self, room: FloatArray, job: JobState) -> Plan:
+        """The nodes of a job that does not keep its own; () where its pods do not fit.
+
+        The first ones with room: wide jobs come first, so they gather there, and are seldom in the way of those that
+        stay.
+        """
+        if job.maximum.servers:
+            return grow(room, job, (), job.maximum, whole=True)
+        return in_order(room, job, range(len(room)))
+
+    def _look(self, view: EngineView) -> None:
+        """Add the time since the last look to the jobs that run."""
+        ran = {}
+        for job in view.jobs.values():
+            since = max(self._looked, job.since) if job.phase is Phase.RUNNING else view.now
+            ran[job.id] = self._ran.get(job.id, 0.0) + max(0.0, view.now - since)
+        self._ran, self._looked = ran, view.now
+
     def _begin(self, view: EngineView) -> Iterator[SchedulingAction]:
         self._between, self._begins = False, view.now + self.round
         yield from self._start(view)
@@ -90,6 +117,8 @@ class Rounds(SchedulingPolicy):
 
     def _choose(self, view: EngineView) -> list[JobId]:
         """The jobs of the coming round, by what the cluster holds in all."""
+        if not view.jobs:
+            return []
         room = view.capacity.sum(axis=0) + TOLERANCE
         chosen = []
         for job in self.line(sorted(view.jobs.values(), key=lambda job: job.id), view):
@@ -105,11 +134,11 @@ class Rounds(SchedulingPolicy):
         jobs = [view.jobs[job] for job in chosen if job in view.jobs]
         room, plans = view.capacity.copy(), dict[JobId, Plan]()
         stays = {job.id for job in jobs if job.phase is not Phase.WAITING}
-        for job in sorted(jobs, key=lambda job: (-job.maximum.workers, job.id not in stays)):
+        for job in sorted(jobs, key=lambda job: self.placed_first(job, job.id in stays)):
             kept = job.id in stays and all(
                 (need <= room[node] + TOLERANCE).all() for node, need in demand(job, job.plan).items()
             )
-            plan = job.plan if kept else _in_order(room, job)
+            plan = job.plan if kept else self.place(room, job)
             if plan:
                 take(room, job, plan)
                 plans[job.id] = plan
@@ -158,17 +187,13 @@ def seconds_left(job: JobState) -> float:
     return job.remaining().expected / speed if speed > 0 else 0.0
 
 
-def _in_order(room: FloatArray, job: JobState) -> Plan:
-    """All pods of a job on the first nodes with room; () where they do not fit.
-
-    Wide jobs are placed first, so they gather on the first nodes, and are seldom in the way of those that stay.
-    """
-    if job.maximum.servers:
-        return grow(room, job, (), job.maximum, whole=True)
+def in_order(room: FloatArray, job: JobState, nodes: Iterable[int]) -> Plan:
+    """All workers of a job on the first of `nodes` with room; () where they do not fit."""
     plan, missing = [], job.maximum.workers
-    for node, holds in enumerate(most(room + TOLERANCE, job.worker).tolist()):
-        if holds and missing:
-            plan.append((node, min(holds, missing), 0))
+    holds = most(room + TOLERANCE, job.worker).tolist()
+    for node in nodes:
+        if holds[node] and missing:
+            plan.append((node, min(holds[node], missing), 0))
             missing -= plan[-1][1]
     return () if missing else tuple(plan)
 

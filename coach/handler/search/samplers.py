@@ -13,6 +13,8 @@ from coach.jobfiles.search_space import Choices, Space, Value
 #: Samplers of Optuna by their names here.
 SAMPLERS = ("tpe", "random")
 GRID = "grid"
+#: Among so many sets of parameters the next trial's are chosen.
+CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,18 @@ def check(sampler: str, space: Space) -> None:
         _optuna()
 
 
+def candidates(
+    sampler: str, space: Space, seed: int, tried: Sequence[Tried], begun: Sequence[Mapping[str, Value]]
+) -> list[dict[str, Value]]:
+    """Parameters among which the next trial's are chosen; the first one is the sampler's own choice."""
+    if sampler == GRID:
+        return [one for one in space.grid or [] if one not in begun][:CANDIDATES]
+    found = [propose(sampler, space, seed + len(begun) + 1, len(begun) + 1, tried)]
+    for number in range(1, CANDIDATES):
+        found.append(propose("random", space, seed + len(begun) + 1 + 100_000 * number, 1, ()))
+    return found
+
+
 def propose(sampler: str, space: Space, seed: int, number: int, tried: Sequence[Tried]) -> dict[str, Value]:
     """The parameters of the `number`-th trial after those `tried`, values falling; the same of the same history.
 
@@ -47,7 +61,18 @@ def propose(sampler: str, space: Space, seed: int, number: int, tried: Sequence[
     kind = optuna.samplers.TPESampler(seed=seed) if sampler == "tpe" else optuna.samplers.RandomSampler(seed=seed)
     study = optuna.create_study(sampler=kind)
     study.add_trials([one for one in _trials(space, tried) if one.state.is_finished()])
-    return dict(study.ask(_distributions(space)).params)
+    # Each parameter is asked for after those that its condition names.
+    trial, found = study.ask(), dict[str, Value]()
+    for key, domain in space.parameters.items():
+        if key not in space.active({**found, key: 0}):
+            continue
+        if isinstance(domain, Choices):
+            found[key] = trial.suggest_categorical(key, domain.values)
+        elif domain.whole:
+            found[key] = trial.suggest_int(key, int(domain.low), int(domain.high), log=domain.log)
+        else:
+            found[key] = trial.suggest_float(key, domain.low, domain.high, log=domain.log)
+    return found
 
 
 def study(name: str, space: Space, tried: Sequence[Tried], *, maximize: bool, path: Path | None = None) -> Any:
@@ -109,7 +134,7 @@ def _trials(space: Space, tried: Sequence[Tried]) -> list[Any]:
             create_trial(
                 state=state,
                 params=dict(one.parameters),
-                distributions=distributions,
+                distributions={key: distributions[key] for key in one.parameters},
                 value=one.best if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
                 intermediate_values=dict(enumerate(one.values, start=1)),
                 user_attrs=dict(one.notes),
