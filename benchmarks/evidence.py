@@ -630,6 +630,7 @@ def readme() -> str:
     sure, histories = fidelity(), simulated()
     rivals = {row["budget"]: row for row in table("experiments/rival-budgets/comparison.md")}
     after, coach_row = rivals["paid after the fact (MLflow), speeds known"], rivals["Coach"]
+    regret = {row["policy"]: row for row in table("search/search.md")}
     on_spot = {row["policy"]: row["52 h"].split()[0] for row in table("spot.md")}
     physical = [row for row in table("experiments/shockwave-physical/comparison.md") if row["tolerance"] == "5 %"]
     return f"""\
@@ -641,6 +642,7 @@ def readme() -> str:
 | {histories["histories"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |
 | {hit:,} real jobs, one process of each killed or paused | {wrong} not recovered correctly; none of the last {last:,} | the same job undisturbed | `make chaos` |
 | {coach_row["jobs over it"].split()[-1]} simulated jobs: over budget; targets an oracle reaches | {coach_row["jobs over it"].split()[0]}; {coach_row["of the oracle's"]} | paid after the fact, speeds known: {after["jobs over it"].split()[0]}; {after["of the oracle's"]} | `coach experiment rival-budgets` |
+| search, three TaskSet tasks: regret | {regret["freeze-thaw"]["256 epochs"]} % at 256 epochs | Hyperband at 512: {regret["Optuna's Hyperband"]["512 epochs"]} % | `python -m benchmarks.search` |
 | 48 h on spot machines by 52 h, simulated | {on_spot["Coach, 1 to 4 workers"]} of the on-demand cost | Uniform Progress {on_spot["Uniform Progress, 1 worker"]} | `python -m benchmarks.decisions.spot FOLDER` |
 | Shockwave's 120 jobs on 32 real GPUs, six policies | {sum(row["within"] == "yes" for row in physical)} of {len(physical)} figures within 5 % | the physical runs | `coach experiment shockwave-physical` |
 | `coach simulate` against {sure["jobs"]} real jobs | within {sure["worst"]} %, {sure["near"]} of them within 5 % | the same job run twice: up to {sure["apart"]} % apart | `python -m benchmarks.training.fidelity` |"""

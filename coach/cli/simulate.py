@@ -423,8 +423,8 @@ def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format, 
 
     `more`: what json says of the trace; csv has its numbers.
     """
-    from coach.report.never_fit import never_fit, never_fit_lines
     from coach.simulation.metrics import FINISHED
+    from coach.studies.never_fit import never_fit, never_fit_lines
 
     rows = [
         {

@@ -70,7 +70,7 @@ class TrainingSearchSpec(SpecModel):
 
 
 class TrainingSearchStatus(SpecModel):
-    """How it stands; written by Coach alone."""
+    """How far it is; written by Coach alone."""
 
     observed_generation: int | None = Field(
         default=None, ge=0, description="The generation of the search that Coach has acted on."

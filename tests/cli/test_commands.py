@@ -146,7 +146,7 @@ def test_ps_as_json_has_typed_rows_with_the_promised_fields(
     found = json.loads(run(capsys, "ps", "-o", "json")[1])
     rows = typed(list[JobRow], found)
     assert [row.name for row in rows] == ["digits", "pictures"]
-    assert list(found[0]) == list(JOB_COLUMNS)
+    assert list(found[0]) == [*JOB_COLUMNS, "starts_in"]
     assert found[1]["budget"] is None
 
 
@@ -258,7 +258,7 @@ def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
     keep(home, half_way(0), number=2)
     code, out, _ = run(capsys, "plot", "--dir", str(tmp_path / "out"), "--format", "svg")
     assert code == 0
-    assert len(out.split()) == 5
+    assert len(out.split()) == 6
     assert all(Path(path).stat().st_size > 1000 for path in out.split())
 
 

@@ -97,7 +97,7 @@ def test_a_parameter_with_a_condition_is_there_where_that_holds() -> None:
 def test_samplers_draw_a_parameter_only_where_its_condition_holds(sampler: str) -> None:
     space, tried = Space.read(("name=sgd,adam", "momentum=uniform(0.1,0.9) if name=sgd")), list[Tried]()
     for number in range(1, 25):
-        values = samplers.propose(sampler, space, number, number, tried)
+        values = samplers.propose(sampler, space, number, tried)
         assert values.keys() == ({"name", "momentum"} if values["name"] == "sgd" else {"name"})
         tried.append(Tried(values, (0.5,), 0.1 * number, "COMPLETE", {}))
     assert {one.parameters["name"] for one in tried} == {"sgd", "adam"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import json
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from coach import Client
 from coach.service.page.routes import STATIC
 from coach.service.schemas import Step
 from tests.cli.conftest import ROOT
+from tests.handler.test_search import definition
 from tests.required import missing
 from tests.service.conftest import job_text
 from tests.web.conftest import Serving
@@ -147,6 +149,23 @@ def test_budgets_show_what_is_left_and_who_spent_what(service: Serving, page: An
     report = page.get_by_role("table", name="Who spent what")
     report.get_by_role("link", name="digits").wait_for()
     assert "team-a" in report.inner_text() and "research" not in report.inner_text()
+
+
+def test_a_search_shows_its_best_trial_and_its_money(service: Serving, page: Any) -> None:
+    document = definition(sets=("optimizer.learningRate=0.01,0.1",)).document(5.0, "USD")
+    document["spec"]["template"] |= {"model": {"file": "model.py"}, "maxEpochs": 3}
+    (service.folder / "model.py").write_text("def net(): ...\n")
+    with Client() as coach:
+        name = coach.start_search(str(service.folder / "search.yaml"), json.dumps(document)).search.search
+        page.goto(service.address("/searches"))
+        page.get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("heading", name=f"Search {name}", level=1).wait_for()
+        while (found := coach.search(name)).search.running:
+            coach.search(name, after=found.seq, wait=20.0)
+    trials = page.get_by_role("table", name="Trials")
+    for row in found.trials:
+        trials.get_by_role("link", name=row.job, exact=True).wait_for()
+    page.get_by_role("table", name="Searches").get_by_text(found.search.outcome).wait_for()
 
 
 def test_two_jobs_are_chosen_and_compared_and_then_simulated_with_other_money(service: Serving, page: Any) -> None:

@@ -44,19 +44,16 @@ def candidates(
     """Parameters among which the next trial's are chosen; the first one is the sampler's own choice."""
     if sampler == GRID:
         return [one for one in space.grid or [] if one not in begun][:CANDIDATES]
-    found = [propose(sampler, space, seed + len(begun) + 1, len(begun) + 1, tried)]
-    for number in range(1, CANDIDATES):
-        found.append(propose("random", space, seed + len(begun) + 1 + 100_000 * number, 1, ()))
-    return found
+    first = seed + len(begun) + 1
+    others = [propose("random", space, first + 100_000 * number, ()) for number in range(1, CANDIDATES)]
+    return [propose(sampler, space, first, tried), *others]
 
 
-def propose(sampler: str, space: Space, seed: int, number: int, tried: Sequence[Tried]) -> dict[str, Value]:
-    """The parameters of the `number`-th trial after those `tried`, values falling; the same of the same history.
+def propose(sampler: str, space: Space, seed: int, tried: Sequence[Tried]) -> dict[str, Value]:
+    """The next parameters after those `tried`, values falling; the same of the same history.
 
     Optuna's sampler is asked about a study that is made of the history anew, so nothing else has to be kept.
     """
-    if sampler == GRID:
-        return (space.grid or [])[number - 1]
     optuna = _optuna()
     kind = optuna.samplers.TPESampler(seed=seed) if sampler == "tpe" else optuna.samplers.RandomSampler(seed=seed)
     study = optuna.create_study(sampler=kind)

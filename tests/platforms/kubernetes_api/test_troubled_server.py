@@ -19,7 +19,7 @@ from coach.platforms.kubernetes_api.watch import Collection
 from tests.packaging.api_server import ApiServer, api_server
 from tests.platforms.kubernetes_api.fake_server import kubeconfig, refusal
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.full]
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
