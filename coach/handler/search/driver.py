@@ -59,6 +59,7 @@ class Driver:
         self._pausing: set[str] = set()
         self._drawn: tuple[int, list[dict[str, Value]]] = -1, []
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def begin(self, starting: Collection[str] = ()) -> None:
         """Start or go on. Raises UserError where not even the first trial can be paid.
@@ -84,12 +85,9 @@ class Driver:
             self._timer.cancel()
         with contextlib.suppress(ValueError):
             self._handler.observers.remove(self._observe)
-        found = self.standing
-        if samplers.installed() and found.jobs:
-            path = path_of(self._home, self.definition.name, ".optuna.log")
-            tried, maximize = found.tried(falling=False), found.sign < 0
-            with contextlib.suppress(OSError):
-                samplers.study(self.definition.name, self.definition.space, tried, maximize=maximize, path=path)
+        if not self._closed:  # Optuna takes seconds to import: not on the loop, which jobs need
+            self._closed = True
+            asyncio.get_running_loop().run_in_executor(None, _save_study, self._home, self.standing)
 
     @property
     def standing(self) -> Standing:
@@ -271,3 +269,13 @@ class Driver:
         here = [StoredJob(job, home.journal(1), True, frozenset({self._nodes})) for job in self.jobs.values()]
         points = known_points([*self._past(), *here], spec, self._nodes)
         self._handler.submit(spec, checkpoints_uri(home, spec, self._handler.checkpoints), points)
+
+
+def _save_study(home: StateDirectory, found: Standing) -> None:
+    """Write the search as a study of Optuna, where that is installed."""
+    if samplers.installed() and found.jobs:
+        definition = found.definition
+        path = path_of(home, definition.name, ".optuna.log")
+        with contextlib.suppress(OSError):
+            tried = found.tried(falling=False)
+            samplers.study(definition.name, definition.space, tried, maximize=found.sign < 0, path=path)
