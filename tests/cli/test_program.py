@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,11 @@ from tests.platforms.program_metrics.test_coach_program import MODULE
 
 def given(**changes: Any) -> dict[str, Any]:
     return options(**({"budget": "1USD", "target": "eval_loss=0.3"} | changes))
+
+
+def behind(command: list[str]) -> Any:
+    """What the command line hands over of `coach run -- COMMAND`."""
+    return SimpleNamespace(obj=command, info_name="run")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
     assert invoke(["run", *words, "--dry-run", "--", *command]) == 0
     printed = capsys.readouterr().out
     found = loaded(
-        command,
+        behind(command),
         None,
         given(
             **{"budget": "0.5USD", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": "2", "gpus": 1},
@@ -130,7 +136,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
 
 
 def test_without_a_target_nothing_ends_a_program_early() -> None:
-    found = loaded(["x"], None, options(budget="1USD"))
+    found = loaded(behind(["x"]), None, options(budget="1USD"))
     assert found is not None and not found.spec.spec.stop_early and found.spec.spec.target is None
 
 

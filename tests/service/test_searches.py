@@ -75,7 +75,7 @@ def test_the_next_service_goes_on_with_a_search(home: StateDirectory, stopped: b
 
     async def first(api: Api) -> None:
         await api.post("/searches", body(api, pruner="none"), 201)
-        await api.until("digits-1", lambda row: row["full_epochs"] >= 1 and orders == 3)
+        await api.until("digits-1", lambda row: row["epoch"] >= 1 and orders == 3)
         if stopped:
             api.service.searches.close()
             await api.service.suspend(["digits-1"], now=True, by_user=False)

@@ -805,7 +805,7 @@ def test_the_epoch_limit_counts_full_epochs_and_names_the_best() -> None:
     add(mini(job, (1, 1)), loss=0.5)
     assert stopping_rules.stop_decision(job) is None
     found = stopping_rules.stop_decision(add(job, loss=0.7))
-    assert found == (Reason.EPOCH_LIMIT, "2 of at most 2 epochs done, best loss 0.5 in epoch 2, target 0.3")
+    assert found == (Reason.EPOCH_LIMIT, "2 of at most 2 epochs done, best loss 0.5 in epoch 1, target 0.3")
 
 
 def test_a_target_held_at_the_last_moment_is_reached() -> None:

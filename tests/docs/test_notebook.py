@@ -11,6 +11,7 @@ import pytest
 
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
+from tests.service.conftest import home  # noqa: F401 - a fixture
 from tests.service.test_serve import served
 
 pytestmark = pytest.mark.processes
