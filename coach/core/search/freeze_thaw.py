@@ -19,11 +19,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import ndtr
 
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.mixture import fit_mixture
+from coach.core.estimation.numerics import ndtr
 from coach.core.search.trials import End, Next, Search, SearchPolicy, Trial
 
 #: Epochs ahead at which a curve is predicted.
@@ -186,6 +185,8 @@ def _regression(
     The prior of the coefficients is such that `basis` is expected to explain a variance of `explained`.
     """
     prior = explained / basis.shape[1] * BASIS_NORM
+    from scipy.linalg import cho_factor, cho_solve
+
     factor = cho_factor((basis.T / variance) @ basis + np.eye(basis.shape[1]) / prior, lower=True)
     right = basis.T @ (z / variance)
     coefficients = cho_solve(factor, right)

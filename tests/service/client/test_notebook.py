@@ -11,7 +11,6 @@ import pytest
 
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
-from tests.service.conftest import home  # noqa: F401 - a fixture
 from tests.service.test_serve import served
 
 pytestmark = pytest.mark.processes
@@ -35,7 +34,7 @@ def test_the_notebook_runs_and_shows_jobs_and_figures(
                 exec(compile(ast.Module([last], []), "cell", "exec"), names)
     nobody, _, detail, curve, _ = shown
     assert nobody._repr_html_().startswith("<table><tr><th>name</th>")
-    assert "<p>digits: Succeeded, the target held" in detail._repr_html_()
+    assert "<p>digits: Succeeded, loss " in detail._repr_html_()
     assert detail._repr_html_().count("<tr>") == 1 + len(detail.epochs)
     assert curve._repr_png_() == bytes(curve) and curve._repr_svg_() is None
     assert "Succeeded" in capsys.readouterr().out
