@@ -83,7 +83,10 @@ class Changes:
         return tuple(taken)
 
     def placed(self, mistake: Problem, taken: Sequence[str]) -> Problem:
-        """A mistake in one of the defaults that a job took, at its place in the file of defaults."""
+        """A mistake in what was set, as line N of `--set`, counted from 1; in a default that was taken, in its file."""
+        for number, (path, _) in enumerate(self.fields, 1):
+            if f"{mistake.field}.".startswith(f"{'.'.join(path)}."):
+                return replace(mistake, path="--set", line=number, column=1)
         for key, _ in self.defaults.items:
             if any(f"{mistake.field}.".startswith(f"spec.{name}.") for name in taken if name.split(".")[0] == key.text):
                 return replace(mistake, path=str(self.path), line=key.line, column=key.column)

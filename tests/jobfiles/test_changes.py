@@ -59,12 +59,12 @@ def test_what_is_no_field_and_value_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seeed=3", 'f:5:3 spec.seeed: no such field ("seeed") - did you mean seed?'),
-        ("workers.max=many", 'f:8:26 spec.workers.max: not a whole number ("many") - a whole number from 1 to 1024'),
+        ("seeed=3", '--set:1:1 spec.seeed: no such field ("seeed") - did you mean seed?'),
+        ("workers.max=many", '--set:1:1 spec.workers.max: not a whole number ("many") - a whole number from 1 to 1024'),
         ("workers.max.most=3", "--set spec.workers.max.most: max has no fields in the job file"),
     ],
 )
-def test_a_wrong_value_is_a_mistake_where_the_field_is(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_value_is_a_mistake_of_the_option_not_of_the_file(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         changed(tmp_path, text)
     assert str(caught.value) == message
