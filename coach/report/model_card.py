@@ -9,7 +9,7 @@ from typing import Any
 
 from coach import __version__
 from coach.core.errors import UserError
-from coach.core.jobs.epoch import Epoch
+from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.job import Job
 from coach.core.money import to_amount
 
@@ -35,9 +35,10 @@ def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
     until = [one for one in job.epochs if one.number <= epoch.number]
     digests = [one.report.data_sha256 for one in until if one.report.data_sha256]
     data = {"sha256": digests[-1]} if digests else {}
+    whole = [one for one in until if one.kind is EpochKind.FULL]
     allocations = [
         {"workers": at.workers, "servers": at.servers, "epochs": len(list(some))}
-        for at, some in groupby(until, key=lambda one: one.allocation)
+        for at, some in groupby(whole, key=lambda one: one.allocation)
     ]
     return {
         "job": job.name,

@@ -70,7 +70,7 @@ def test_prune_says_what_it_would_delete_and_asks(
     stay = {job.best.report.weights.rpartition("/")[2], job.epochs[-1].report.weights.rpartition("/")[2]}
     assert code == 0 and found["bytes"] == 1000 * len(found["files"])
     assert {Path(file).name for file in found["files"]} == before - stay
-    assert set(found["keeps"]) == {job.best.number, job.epochs[-1].number}
+    assert set(found["keeps"]) == {job.best.ordinal, job.epochs[-1].ordinal}
     assert f"{len(before - stay)} checkpoints to delete" in err
 
     monkeypatch.setattr(sys, "stdin", io.StringIO())  # a script

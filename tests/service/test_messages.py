@@ -144,9 +144,9 @@ def test_a_command_gets_each_message_as_json_and_as_text(
     async def body(api: Api) -> None:
         command = f'cat >> {tmp_path}/got; echo "$COACH_KIND $COACH_TEXT" >> {tmp_path}/text; exit 3'
         async with messages.sending(command, api.service.handler, api.service.reader):
-            prices = DEAR | {"vcpuSecond": 1e-7, "invocation": 0.01}  # an epoch costs what is reserved for it
-            changes: dict[str, Any] = {"prices": prices, "target": {"loss": 0.01}, "stopEarly": False}
-            await api.submit("a", budget={"amount": 1.0, "currency": "USD"}, maxEpochs=2000, **changes)
+            changes: dict[str, Any] = {"prices": DEAR, "target": {"loss": 0.01}, "stopEarly": False}
+            # 16 times what is reserved for an epoch: it ends with 94 % spent.
+            await api.submit("a", budget={"amount": 2.0, "currency": "USD"}, maxEpochs=2000, **changes)
             await api.until("a", lambda row: row["state"] == "BudgetExhausted")
 
     serve(home, body, FakePlatform(epoch_seconds=0.01))
@@ -156,7 +156,7 @@ def test_a_command_gets_each_message_as_json_and_as_text(
     assert 0.8 * nearly["budget"] <= nearly["spent"] <= end["spent"] <= nearly["budget"]
     text = (tmp_path / "text").read_text().splitlines()
     assert [line.partition(": ")[0] for line in text] == [f"{one['kind']} a" for one in got]
-    assert any(line.startswith("budget a: over 80% of its budget: 0.") for line in text)
+    assert any(line.startswith("budget a: over 80% of its budget: 1.") for line in text)
     assert "the command did not take a message (exit code 3): a: BudgetExhausted" in caplog.text
 
 

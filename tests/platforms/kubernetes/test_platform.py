@@ -139,7 +139,7 @@ def run(
                 await cluster.node(name)
             platform = KubernetesPlatform(
                 Api.connect,
-                Settings("coach-functions:9", "coach-pytorch:9", handler="h"),
+                Settings("coach-functions:9", handler="h"),
                 lambda _: tmp_path,
                 lambda: 0.0,
             )
@@ -382,7 +382,8 @@ def test_an_elastic_epoch_ends_early_where_the_scheduler_drains_the_gang(
     monkeypatch.setattr(module, "GangClient", Client)
 
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
-        job = training_job(framework=framework, servers={"min": 0, "max": 0} if framework == "pytorch" else {"max": 1})
+        torch = {"servers": {"max": 0}, "image": "torch:1"} if framework == "pytorch" else {"servers": {"max": 1}}
+        job = training_job(framework=framework, **torch)
         async with deployed(platform, cluster, job):
             order = EpochOrder(
                 whole_epoch([WORKER], "file:///out"), job, {WORKER: "10.1.1.7:8080"}, platform._now() + 60
