@@ -420,7 +420,7 @@ def test_after_a_kill_every_step_was_applied_once_to_the_last_bit(group: Elastic
 @pytest.mark.parametrize(
     ("role", "message", "said"),
     [
-        ("worker", {"members": [0]}, "resize is for the scheduler"),
+        ("worker", {"members": [0]}, "this is for the scheduler"),
         ("scheduler", {"members": []}, "members is []"),
         ("scheduler", {"members": [0, 0]}, "members is [0, 0]"),
         ("scheduler", {"members": [True]}, "members is [True]"),
