@@ -19,7 +19,7 @@ from coach.core.lifecycle import forecast, program_changes
 from coach.core.money import Charge, to_amount
 from coach.report import formatting
 from coach.report.accounting import replay
-from coach.report.prediction_changes import Prediction
+from coach.report.prediction_changes import Predictions
 
 #: Reasons without a line of their own: another line says more.
 _SAID_ELSEWHERE = frozenset({Reason.SUBMITTED, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH})
@@ -49,8 +49,7 @@ class EventFormatter:
         self._jobs = jobs
         self._last: dict[str, tuple[EpochKind, Allocation]] = {}
         self._stopped: set[str] = set()
-        #: The narrowest prediction for each job since one was said to have changed.
-        self._predictions: dict[str, Prediction] = {}
+        self._predictions = Predictions()
 
     def happened(self, event: Any, actions: Iterable[Any]) -> list[Line]:
         """The lines of an event and of its actions."""
@@ -69,7 +68,7 @@ class EventFormatter:
         if said is not None:
             text, important = said if isinstance(said, tuple) else (said, True)
             yield Line(record.at, record.job, text, important)
-        if isinstance(record, act.RunEpoch) and (text := self._changed_prediction(job, record)):
+        if isinstance(record, act.RunEpoch) and (text := self._predictions.changed(job, record)):
             yield Line(record.at, record.job, text)
 
     # -- one method a type of record ----------------------------------------------------------------------
@@ -139,15 +138,6 @@ class EventFormatter:
         limit = f"at most {formatting.duration(record.deadline)}"
         hold = f"{formatting.money(record.reservation, _currency(job))} reserved"
         return f"{job.name_of(record)} starts with {record.allocation}{again}: {limit}, {hold}", False
-
-    def _changed_prediction(self, job: Job, record: act.RunEpoch) -> str | None:
-        now, before = Prediction.of(job, record), self._predictions.get(job.name)
-        if now is None:
-            return None
-        changed = now.changed(before, _currency(job)) if before else None
-        if before is None or changed or now.narrower(before):
-            self._predictions[job.name] = now
-        return changed
 
     def _finished(self, job: Job, record: ev.EpochFinished) -> str | None:
         if (stopped := record.report.stop_seconds) > 0.0:

@@ -1,4 +1,4 @@
-"""When the prediction for a whole job changed by more than its interval, and why; and its history for a figure."""
+"""When the prediction for a whole job changed by more than its interval, and why."""
 
 from __future__ import annotations
 
@@ -72,6 +72,23 @@ class Prediction:
     def second(self) -> float:
         """Currency units that a second costs."""
         return self.whole.cost[1] / self.whole.seconds[1] if self.whole.seconds[1] > 0.0 else 0.0
+
+
+class Predictions:
+    """The narrowest prediction for each job since one was said to have changed."""
+
+    def __init__(self) -> None:
+        self._narrowest: dict[str, Prediction] = {}
+
+    def changed(self, job: Job, order: act.RunEpoch) -> str | None:
+        """What changed with an order, which `job` has just taken in; None where nothing did."""
+        now, before = Prediction.of(job, order), self._narrowest.get(job.name)
+        if now is None:
+            return None
+        said = now.changed(before, job.price_book.currency) if before else None
+        if before is None or said or now.narrower(before):
+            self._narrowest[job.name] = now
+        return said
 
 
 def _factor(one: float, other: float) -> float:

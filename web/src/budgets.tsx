@@ -1,8 +1,7 @@
 // Budgets over jobs: what each has spent, and who spent it on what.
-import { useEffect, useState } from "preact/hooks";
 import { get, type Account, type SpendingRow } from "./api";
 import { money, none, when, words } from "./format";
-import { useLive } from "./live";
+import { useAnswer } from "./live";
 import { Bar } from "./parts";
 
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeZone: "UTC" });
@@ -19,31 +18,13 @@ function forecast(account: Account): string {
 }
 
 export function BudgetsPage() {
-  const { jobs } = useLive();
-  const [found, setFound] = useState<{ accounts: Account[]; rows: SpendingRow[] } | null>(null);
-  const [message, setMessage] = useState("");
-  // Rows that changed mean other sums.
-  const seq = [...jobs.values()].reduce((last, job) => Math.max(last, job.seq), 0);
-  useEffect(() => {
-    let here = true;
-    const look = async () => {
-      try {
-        const [{ accounts }, { rows }] = await Promise.all([
-          get<{ accounts: Account[] }>("/accounts"),
-          get<{ rows: SpendingRow[] }>("/spending"),
-        ]);
-        if (here) setFound({ accounts, rows });
-        setMessage("");
-      } catch (error) {
-        setMessage(String((error as Error).message));
-      }
-    };
-    const soon = setTimeout(look, found ? 1000 : 0);
-    return () => {
-      here = false;
-      clearTimeout(soon);
-    };
-  }, [seq]);
+  const { found, message } = useAnswer(async () => {
+    const [{ accounts }, { rows }] = await Promise.all([
+      get<{ accounts: Account[] }>("/accounts"),
+      get<{ rows: SpendingRow[] }>("/spending"),
+    ]);
+    return { accounts, rows };
+  });
   if (!found) return <p>{message || "Loading…"}</p>;
   const inside = (account: Account): number => {
     const parent = found.accounts.find((one) => one.name === account.parent);

@@ -147,6 +147,33 @@ export function useLive(): Live {
   return live;
 }
 
+// What `look` answers, asked again a second after a job changed, or at once for another `key`; and what went wrong.
+export function useAnswer<T>(look: () => Promise<T>, key = ""): { found: T | null; message: string } {
+  const { jobs } = useLive();
+  const [answer, set] = useState<{ key: string; found: T } | null>(null);
+  const [message, say] = useState("");
+  const seq = [...jobs.values()].reduce((last, job) => Math.max(last, job.seq), 0);
+  const found = answer?.key === key ? answer.found : null;
+  useEffect(() => {
+    let here = true;
+    const ask = async () => {
+      try {
+        const now = await look();
+        if (here) set({ key, found: now });
+        if (here) say("");
+      } catch (error) {
+        if (here) say(String((error as Error).message));
+      }
+    };
+    const soon = setTimeout(ask, found ? 1000 : 0);
+    return () => {
+      here = false;
+      clearTimeout(soon);
+    };
+  }, [seq, key]);
+  return { found, message };
+}
+
 export function useRoute(): string[] {
   const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const [route, set] = useState(read);

@@ -1,8 +1,7 @@
 // Searches: the best trial of each, its money, and its trials.
-import { useEffect, useState } from "preact/hooks";
 import { get, type Search, type SearchDetail } from "./api";
 import { money, none, words } from "./format";
-import { useLive } from "./live";
+import { useAnswer } from "./live";
 import { Bar } from "./parts";
 
 const written = (parameters: Record<string, unknown> | null) =>
@@ -33,30 +32,13 @@ function Row({ one }: { one: Search }) {
 }
 
 export function SearchesPage({ name }: { name?: string }) {
-  const { jobs } = useLive();
-  const [found, setFound] = useState<{ searches: Search[]; detail?: SearchDetail } | null>(null);
-  const [message, setMessage] = useState("");
-  // Rows that changed mean other values and sums.
-  const seq = [...jobs.values()].reduce((last, job) => Math.max(last, job.seq), 0);
-  useEffect(() => {
-    let here = true;
-    const look = async () => {
-      try {
-        const now = name
-          ? await get<SearchDetail>(`/searches/${encodeURIComponent(name)}`).then((detail) => ({ searches: [detail.search], detail }))
-          : await get<{ searches: Search[] }>("/searches");
-        if (here) setFound(now);
-        setMessage("");
-      } catch (error) {
-        setMessage(String((error as Error).message));
-      }
-    };
-    const soon = setTimeout(look, found ? 1000 : 0);
-    return () => {
-      here = false;
-      clearTimeout(soon);
-    };
-  }, [seq, name]);
+  const { found, message } = useAnswer<{ searches: Search[]; detail?: SearchDetail }>(
+    () =>
+      name
+        ? get<SearchDetail>(`/searches/${encodeURIComponent(name)}`).then((detail) => ({ searches: [detail.search], detail }))
+        : get("/searches"),
+    name,
+  );
   if (!found) return <p>{message || "Loading…"}</p>;
   return (
     <section>

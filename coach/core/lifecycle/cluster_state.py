@@ -19,10 +19,13 @@ from coach.core.gang.packing import place_each
 from coach.core.gang.plan import plan_required
 from coach.core.gang.queue import CLAIMS
 from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView
 from coach.core.policies.api.policy import Policy
 
+#: Why a job waits that another's move may help.
+FOR_ROOM = frozenset(Reason(claim.value) for claim in CLAIMS)
 #: Workers and servers on each node, by its name; the scheduler is on the first.
 NodeAllocations = Mapping[str, Allocation]
 
@@ -156,7 +159,7 @@ class ClusterState:
         """
         if not job.pods or job.stays or self._placement is Placement.DEFAULT:
             return None
-        waiting = next((one for one in self.live if not (one.pods or one.suspend or one.phase is Phase.ENDING)), None)
+        waiting = next((one for one in self.live if not one.pods and one.reason in FOR_ROOM), None)
         if waiting is None:
             return None
         if self._decision is not None and self._decision.allocations.get(waiting.name) is None:

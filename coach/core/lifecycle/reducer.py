@@ -84,7 +84,7 @@ class Reducer:
         #: Whether money came back to an account, for which jobs may wait.
         self._released = False
         #: The nodes to which jobs move that start their next epoch, to leave room for one that waits.
-        self._asides: dict[str, NodeAllocations | None] = {}
+        self._asides: dict[str, NodeAllocations] = {}
         #: The cluster, and which of its nodes are unavailable.
         self.nodes = NodeInventory()
         #: What follows from the state as it is; None where it has changed since.
@@ -545,8 +545,10 @@ class Reducer:
     def _resize(self, job: Job, at: float) -> None:
         """Change from the pods held to those desired: release the excess, start the missing."""
         assert job.desired is not None
+        self._asides.pop(job.name, None)
         moves = job.kind is EpochKind.FULL and not self.policy.chooses_nodes
-        self._asides[job.name] = self._cluster.aside(job, job.desired) if moves else None
+        if moves and (aside := self._cluster.aside(job, job.desired)) is not None:
+            self._asides[job.name] = aside
         places = self._places(job)
         kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
         again = job.spec.program is not None and kept != set(job.pods) and not (job.elastic and job.members[0] in kept)

@@ -184,9 +184,9 @@ def _regression(
 
     The prior of the coefficients is such that `basis` is expected to explain a variance of `explained`.
     """
-    prior = explained / basis.shape[1] * BASIS_NORM
     from scipy.linalg import cho_factor, cho_solve
 
+    prior = explained / basis.shape[1] * BASIS_NORM
     factor = cho_factor((basis.T / variance) @ basis + np.eye(basis.shape[1]) / prior, lower=True)
     right = basis.T @ (z / variance)
     coefficients = cho_solve(factor, right)

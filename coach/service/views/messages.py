@@ -23,13 +23,13 @@ import httpx
 from coach.core.errors import UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.epoch import JobForecast
 from coach.core.jobs.job import Job
 from coach.core.money import to_amount
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
-from coach.report.formatting import amount, bounded, duration, iso, spent_of
+from coach.report.formatting import amount, iso, spent_of
 from coach.report.history import notice
+from coach.report.prediction_changes import Predictions
 from coach.report.status import job_row
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Messages:
         self._handler = handler
         self._journal = journal
         self._nearly_spent = {name: job.ledger.budget for name, job in handler.jobs.items() if _nearly_spent(job)}
-        self._predicted: dict[str, JobForecast] = {}
+        self._predictions = Predictions()
 
     def about(self, event: ev.Event, actions: Sequence[act.Action]) -> Iterator[dict[str, Any]]:
         """What is sent of an event and what followed. `id` differs from message to message."""
@@ -100,14 +100,12 @@ class Messages:
             if isinstance(record, act.NoticeAccount):
                 yield head | self._account(record)
             elif isinstance(record, act.SetStatus) and (job := self._handler.jobs[record.job]).ended:
-                self._predicted.pop(job.name, None)
                 spent = f"{amount(to_amount(job.ledger.spent))} {job.price_book.currency}"
                 yield head | self._job("job", job, f"{job.state}, {spent} spent; {job.message}")
             elif isinstance(record, act.RunEpoch) and (found := record.job_forecast) is not None:
-                before = self._predicted.setdefault(record.job, found)
-                if not (_inside(found.seconds, before.seconds) and _inside(found.cost, before.cost)):
-                    self._predicted[record.job] = found
-                    yield head | self._prediction(self._handler.jobs[record.job], before, found)
+                job = self._handler.jobs[record.job]
+                if changed := self._predictions.changed(job, record):
+                    yield head | self._job("prediction", job, changed) | {"seconds": found.seconds, "cost": found.cost}
         of = self._handler.jobs.get(event.job)
         if of is not None and not of.ended and _nearly_spent(of):
             budget = of.ledger.budget
@@ -130,23 +128,9 @@ class Messages:
         shown = {key: getattr(row, key) for key in fields}
         return {"kind": kind, "text": f"{job.name}: {text}", **shown, "labels": job.job_file.metadata.labels}
 
-    def _prediction(self, job: Job, before: JobForecast, now: JobForecast) -> dict[str, Any]:
-        (low, time, high), (least, cost, most) = now.seconds, now.cost
-        currency = job.price_book.currency
-        text = (
-            f"now takes {bounded(time, low, high, duration)} and costs {bounded(cost, least, most, amount)} {currency} "
-            f"in all; before: {duration(before.seconds[1])} and {amount(before.cost[1])}"
-        )
-        return self._job("prediction", job, text) | {"seconds": now.seconds, "cost": now.cost}
-
 
 def _nearly_spent(job: Job) -> bool:
     return job.ledger.budget is not None and job.ledger.spent >= NEARLY_SPENT * job.ledger.budget
-
-
-def _inside(now: tuple[float, float, float], before: tuple[float, float, float]) -> bool:
-    """Whether the expected value is within the bounds of before."""
-    return before[0] <= now[1] <= before[2]
 
 
 async def _send_all(receiver: str, waiting: asyncio.Queue[dict[str, Any] | None], pauses: Sequence[float]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
 
 pytestmark = pytest.mark.quick
@@ -61,6 +62,15 @@ def test_one_worker_moves_and_the_job_that_waits_starts() -> None:
     while len(world.job("runs").epochs) < before + 6:
         world.step()
     assert by_node(world.job("runs")) == {"node-1": 5}, "it moved once, and trains on"
+
+
+def test_nothing_moves_for_a_job_that_waits_for_something_else() -> None:
+    world = spread("1850m")
+    runs, waits = world.job("runs"), world.job("waits")
+    assert runs.desired is not None and waits.reason is Reason.WAITING_CAPACITY
+    assert world.reducer._cluster.aside(runs, runs.desired) is not None
+    waits.reason = Reason.ACCOUNT_SPENT
+    assert world.reducer._cluster.aside(runs, runs.desired) is None
 
 
 def test_nothing_moves_where_that_makes_no_room() -> None:
