@@ -1,6 +1,8 @@
 """A function's own process, as a pod's container starts it; that it answers as under Nuclio, test_contract.py shows."""
 
 import contextlib
+import http.client
+import json
 import os
 import signal
 import subprocess
@@ -65,27 +67,23 @@ def test_health_is_answered_while_a_request_waits(function: Served, tmp_path: Pa
 def test_on_sigterm_it_answers_what_it_has_in_hand_and_leaves_nothing(function: Served, tmp_path: Path) -> None:
     token = start(function, tmp_path, HANGS)
     zygote = function.ask({"op": "health"})[1]["zygote_pid"]
-    answers: list[object] = []
-    waiting = threading.Thread(
-        target=lambda: answers.append(function.ask({"op": "status", "epoch": token, "wait": 2, "seen": 1}))
-    )
-    waiting.start()
-    eventually(lambda: established(function) or answers)
+    caller = http.client.HTTPConnection(function.address, timeout=30)
+    caller.request("POST", "/", json.dumps({"op": "status", "epoch": token, "wait": 2, "seen": 1}))
+    eventually(lambda: has_in_hand(function, caller.sock.getsockname()[1]))
     function.process.terminate()
+    with contextlib.closing(caller), caller.getresponse() as answer:
+        assert json.load(answer) == {"epoch": token, "state": "starting", "version": 1, "progress": {}}
     assert function.process.wait(30) == 0
-    waiting.join()
-    assert answers == [(200, {"epoch": token, "state": "starting", "version": 1, "progress": {}})]
     eventually(lambda: not is_alive(zygote))
 
 
-def established(function: Served) -> bool:
-    """Whether the process has a connection of a caller whose request it has read."""
-    port = f":{int(function.address.rpartition(':')[2]):04X}"
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        local, state, queues = (line.split()[at] for at in (1, 3, 4))
-        if local.endswith(port) and state == "01" and queues.endswith(":00000000"):
-            return True
-    return False
+def has_in_hand(function: Served, port: int) -> bool:
+    """Whether the process has read all that this port's caller sent, and each of its threads waits."""
+    caller = f":{port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    read = any(row[2].endswith(caller) and row[3] == "01" and row[4].endswith(":00000000") for row in rows)
+    threads = Path(f"/proc/{function.process.pid}/task").glob("*/stat")
+    return read and all(thread.read_text().rpartition(")")[2].split()[0] == "S" for thread in threads)
 
 
 def test_nothing_is_left_of_one_that_was_killed(function: Served, tmp_path: Path) -> None:
