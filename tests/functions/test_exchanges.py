@@ -45,6 +45,7 @@ EXCHANGES = {
     "ps-lite": Exchange("warm_gang", GLUON, False, (1, 1), SERVERS),
     "elastic servers, MXNet": Exchange("warm_gang", GLUON, True, (1, 1), SERVERS),
     "elastic servers, PyTorch": Exchange("warm_pytorch_gang", MLP, True, (1, 0), SERVERS),
+    "all-reduce and servers": Exchange("warm_pytorch_gang", MLP, True, (1, 0), [(2, 0), (2, 1), (1, 0)]),
     "all-reduce": Exchange("warm_pytorch_gang", MLP, True, (1, 0), [(1, 0), (3, 0), (2, 0)]),
 }
 
@@ -54,8 +55,9 @@ def losses(gang: Gang, folder: Path, exchange: Exchange, history: list[tuple[int
     found, report, before = [], None, None
     for workers, servers in history:
         # Members of ps-lite change with the group, and so does what an exchange is: servers, or all-reduce.
-        if before is not None and (not exchange.elastic or (before == 0) != (servers == 0)):
+        if before is not None and not exchange.elastic:
             gang.stop()
+        if before is not None and (not exchange.elastic or (before == 0) != (servers == 0)):
             gang.fresh_group()
         given = {"optimizer": {"name": "adam", "learning_rate": 0.002}, "clip": {"norm": 0.5, "value": None}}
         data = {"uri": str(ROOT / ".data/mnist-digits"), "format": "digits-json", "size": 1440}
