@@ -18,6 +18,8 @@ from coach.core.policies.spot import Holding, Situation, Terms, elastic, shortes
 
 #: A change of nodes takes this many seconds, or more where the job's own took more.
 CHANGE_SECONDS = 10.0
+#: On-demand nodes are left for a wait of this many changes or more.
+WORTH_WAITING = 3.0
 #: Epochs that remain are at most this many times those that are expected.
 MOST_EPOCHS = 3.0
 #: A job that can only wait looks again after this many seconds, and at each change of the nodes.
@@ -83,6 +85,8 @@ def choose(job: Job, at: float, nodes: Sequence[Node], others: Sequence[Node], *
         return Choice(found.kind, sizes[found.workers - 1], said)
     if needed <= now.hours:
         wait = max(1.0, (now.hours - needed - terms.step) * HOUR)
+        if now.holding.kind is NodeKind.ON_DEMAND and wait < WORTH_WAITING * terms.change * HOUR:
+            return Choice(now.holding.kind, sizes[now.holding.workers - 1], said)
         return Choice(
             found.kind, None, f"takes on-demand nodes {_hours(needed + terms.step)} before its deadline", wait
         )
