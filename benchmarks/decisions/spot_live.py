@@ -2,8 +2,8 @@
 
     python -m benchmarks.decisions.spot_live FOLDER/availability/1-node/aws-02-15-2023 [--write results/spot-live.md]
 
-As `benchmarks.decisions.spot`, whose work, prices and speeds these are. A job is 240 epochs of 12 minutes of one worker;
-one under way is lost with its node. Its speeds are measured as it trains. Each start of its program takes 6 minutes.
+Work, prices and speeds are those of `benchmarks.decisions.spot`. A job is 240 epochs of 12 minutes of one worker; one
+under way is lost with its node. Its speeds are measured as it trains. Each start of its program takes 6 minutes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def table(traces: Sequence[Trace], every: float) -> str:
     """Markdown: a row a deadline, a number of workers and a budget."""
     each = starts(traces, every)
     lines = [
-        f"{len(each)} runs of {WORK:g} h of work a row: {len(traces)} zones, a start every {every:g} h. In on-demand costs.",
+        f"{len(each)} runs of {WORK:g} h of work a row: {len(traces)} zones, a start every {every:g} h.",
+        "Costs and budgets are in what one on-demand worker costs.",
         "",
         "| deadline | workers | budget | mean cost | highest | late | over budget |",
         "| --- | --- | --- |" + " ---: |" * 4,
