@@ -99,7 +99,7 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
     return tuple(
-        Node(entry.name, _capacity(entry), _price(path, entry, offer_price), ":spot" in entry.offer)
+        Node(entry.name, _capacity(entry), _price(path, entry, offer_price), spot=":spot" in entry.offer)
         for entry in file.nodes
     )
 
