@@ -322,6 +322,7 @@ class Reducer:
     def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
         assert job is not None and order is not None
         ended = event.reason is Reason.PROGRAM_ENDED
+        away = {pod.node for pod in job.billed_pods} - {node.name for node in self.nodes.available}
         self._settle(job, event.at, Charge.EPOCH if ended else Charge.FAILED)
         decided = self._view(job).stop_decision if event.reason is Reason.DEADLINE_EXCEEDED else None
         if ended or decided:
@@ -341,9 +342,8 @@ class Reducer:
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
-            away = {name for name, _ in order.nodes} - {node.name for node in self.nodes.available}
-            reason = Reason.DISRUPTED if job.on is NodeKind.SPOT and away else event.reason
-            self._failed(job, event.at, reason, event.message, ran=True)
+            by_spot = job.on is NodeKind.SPOT and away and REASON_INFO[event.reason].retry is Retry.BOUNDED
+            self._failed(job, event.at, Reason.DISRUPTED if by_spot else event.reason, event.message, ran=True)
             if not job.pods:  # they were lost with it: none is to be released
                 self._capacity_changed()
 
