@@ -407,7 +407,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
 
 _YEAR = 365 * 86400
 #: Durations that are not 0.
-_ABOVE_0 = (("timeLimit",), ("startTimeout",), ("epoch", "time"))
+_ABOVE_0 = (("timeLimit",), ("startTimeout",), ("epoch", "time"), ("spot", "deadline"))
 
 
 def _seconds() -> str:

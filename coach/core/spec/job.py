@@ -30,6 +30,7 @@ from coach.core.spec.resources import (
     RoleResources,
     RolesResources,
     ServerRange,
+    Spot,
 )
 from coach.core.spec.training import (
     Checkpoint,
@@ -261,6 +262,12 @@ class JobSpec(SpecModel):
         "it is on.",
         examples=["flat"],
     )
+    spot: Spot | None = Field(
+        default=None,
+        description="With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and "
+        "takes on-demand ones when its deadline comes near.",
+        examples=[{"deadline": "52h"}],
+    )
     objective: JobObjective = Field(
         default=JobObjective.SOONEST,
         description="`soonest`: the target as soon as the budget allows; "
@@ -343,6 +350,13 @@ class JobSpec(SpecModel):
                 CrossFieldError(("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),))
             )
         found += self._instance_conflicts()
+        if self.spot is not None and self.prices != "nodes":
+            found.append(
+                CrossFieldError(("spot",), "its prices are not those of nodes", "prices: nodes", (("prices",),))
+            )
+        if self.spot is not None and self.program is not None and not self.program.resumes:
+            problem = "the program would begin anew when a spot node goes"
+            found.append(CrossFieldError(("spot",), problem, "program.resumes: true", (("program", "resumes"),)))
         fixed = self.policy.allocation
         if fixed is not None:
             roles = [("workers", fixed.workers, self.workers)]

@@ -98,7 +98,10 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
-    return tuple(Node(entry.name, _capacity(entry), _price(path, entry, offer_price)) for entry in file.nodes)
+    return tuple(
+        Node(entry.name, _capacity(entry), _price(path, entry, offer_price), spot=":spot" in entry.offer)
+        for entry in file.nodes
+    )
 
 
 def _price(path: Path, entry: _NodeEntry, offer_price: OfferPrice | None) -> Instance | None:
