@@ -116,6 +116,7 @@ def test_the_ablations_run(changes: dict[str, Any]) -> None:
     assert all(np.isfinite(array).all() for array in learner.actor.values())
 
 
+@pytest.mark.full
 def test_a_training_that_was_stopped_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
