@@ -670,10 +670,11 @@ class Reducer:
     def _required_are_in(job: Job, pods: Iterable[PodId]) -> bool:
         pods = list(pods)
         workers, servers = count_pods(pods)
+        least = max(job.minimum.servers, min(1, job.desired.servers if job.desired else 0))
         return (
             sum(pod.role is Role.SCHEDULER for pod in pods) >= job.spec.resources.schedulers
             and workers >= job.minimum.workers
-            and servers >= job.minimum.servers
+            and servers >= least
         )
 
     def _begin(self, job: Job, at: float) -> None:
@@ -709,7 +710,10 @@ class Reducer:
         pods = tuple(sorted(job.pods))
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"
-        same = job.group != "" and (job.elastic or job.members == pods)
+        served = any(pod.role is Role.SERVER for pod in job.members)
+        # Workers that go from all-reduce to servers, or back, are another group.
+        alike = job.elastic and served == (allocation.servers > 0)
+        same = job.group != "" and (alike or job.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
         if job.spec.program is not None and not job.spec.program.resumes and not same and job.epochs:
             self._emit(act.RollBack(at, job.name, 0, "the program starts from its beginning"))
@@ -871,10 +875,11 @@ class Reducer:
 def required_to_start(job: Job, desired: Allocation) -> Allocation:
     """What the next epoch cannot begin without.
 
-    A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
+    A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest. A job that may have
+    servers or none needs one where it is to have some: without any it would train another way.
     """
     whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
-    return desired if whole else job.minimum
+    return desired if whole else Allocation(job.minimum.workers, max(job.minimum.servers, min(desired.servers, 1)))
 
 
 def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:

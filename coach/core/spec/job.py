@@ -175,7 +175,7 @@ class JobSpec(SpecModel):
     servers: ServerRange = Field(
         default=ServerRange(),
         description="Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, "
-        "PyTorch jobs train by all-reduce.",
+        "PyTorch jobs train by all-reduce; with `min: 0` Coach measures both, and chooses.",
         json_schema_extra=no_default,
     )
     resources: RolesResources = Field(
@@ -473,10 +473,7 @@ class JobSpec(SpecModel):
                 found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS))
             return found + self._served_conflicts("parameterServer: ps-lite", _BY_SERVERS)
         found = self._served_conflicts("servers: {max: 0}, which is all-reduce", (("servers",),))
-        if self.servers.min == 0 < self.servers.max:
-            problem, right = "Coach does not choose between servers and all-reduce", "1 or more; or max: 0, all-reduce"
-            found.append(CrossFieldError(("servers", "min"), problem, right, because))
-        elif not self.has_servers and self.policy.servers:
+        if not self.has_servers and self.policy.servers:
             problem, right = "a PyTorch job without `servers` trains by all-reduce", "leave it out, or say spec.servers"
             found.append(CrossFieldError(("policy", "servers"), problem, right, because))
         if self.mode is not Mode.SYNC:
@@ -540,6 +537,11 @@ class JobSpec(SpecModel):
     def has_servers(self) -> bool:
         """Whether it trains with parameter servers."""
         return self.servers.max > 0
+
+    @property
+    def chooses_servers(self) -> bool:
+        """Whether it may train with servers or, by all-reduce, without: they are measured, and Coach chooses."""
+        return self.servers.min == 0 < self.servers.max
 
     @property
     def elastic(self) -> bool:
