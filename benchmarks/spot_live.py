@@ -1,6 +1,6 @@
 """The published traces again, under the code that decides live: a program with `spec.spot` in the simulated cluster.
 
-    python -m benchmarks.decisions.spot_live FOLDER/availability/1-node/aws-02-15-2023 [--write results/spot-live.md]
+    python -m benchmarks.spot_live FOLDER/availability/1-node/aws-02-15-2023 [--write results/spot-live.md]
 
 Work, prices and speeds are those of `benchmarks.decisions.spot`. A job is 240 epochs of 12 minutes of one worker; one
 under way is lost with its node. Its speeds are measured as it trains. Each start of its program takes 6 minutes.
