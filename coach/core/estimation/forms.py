@@ -12,8 +12,8 @@ All are linear in their coefficients, all of them >= 0, so that bounded least sq
   where one worker does it alone (a), what of it more workers do not divide together with the gradients that they
   exchange (b: a ring moves 2·(1 - 1/w) times the parameters, Patarasu and Yuan 2009), and the cost of keeping workers
   in step. A single worker exchanges nothing.
-* `all-reduce-or-servers`, for a job that may have servers or none: the terms of the first with servers, of the second without, each
-  with coefficients of its own. What was measured in one says of the other only how fast one worker is.
+* `all-reduce-or-servers`, for a job that may have servers or none: the terms of the first with servers, of the second
+  without, each with coefficients of its own. What was measured in one says of the other only how fast one worker is.
 
 Coefficients are relative to the time in `kriging.Fit.scale`, so that no unit matters.
 """
