@@ -12,8 +12,8 @@ All are linear in their coefficients, all of them >= 0, so that bounded least sq
   where one worker does it alone (a), what of it more workers do not divide together with the gradients that they
   exchange (b: a ring moves 2·(1 - 1/w) times the parameters, Patarasu and Yuan 2009), and the cost of keeping workers
   in step. A single worker exchanges nothing.
-* `either`, for a job that may have servers or none: the terms of the first with servers, of the second without, each
-  with coefficients of its own. What was measured in one says of the other only how fast one worker is.
+* `all-reduce-or-servers`, for a job that may have servers or none: the terms of the first with servers, of the second
+  without, each with coefficients of its own. What was measured in one says of the other only how fast one worker is.
 
 Coefficients are relative to the time in `kriging.Fit.scale`, so that no unit matters.
 """
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
-FormName = Literal["parameter-server", "all-reduce", "either"]
+FormName = Literal["parameter-server", "all-reduce", "all-reduce-or-servers"]
 #: The servers that a job without any is fitted with: far from one, so that deviations measured with servers do not
 #: reach it.
 NO_SERVERS = 1.0 / 64.0
@@ -76,7 +76,7 @@ def _either(w: Any, s: Any) -> tuple[Any, ...]:
 
 
 EITHER = Form(
-    "either",
+    "all-reduce-or-servers",
     _either,
     np.concatenate([PARAMETER_SERVER.prior, ALL_REDUCE.prior]),
     np.concatenate([PARAMETER_SERVER.doubt, ALL_REDUCE.doubt]),

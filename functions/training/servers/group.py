@@ -142,7 +142,7 @@ class ServerTransport:
 
     def __init__(self) -> None:
         self._context: zmq.Context | None = None
-        #: What tells a server whether it is on the same machine.
+        #: By which a server knows whether it is on the same machine.
         self._here = Arena(0)
         self.name = ""
 

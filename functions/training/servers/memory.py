@@ -27,7 +27,7 @@ def _network() -> int:
 
 
 class Arena:
-    """So many elements of this process, float32. Nobody else may write them."""
+    """So many elements of this process, float32. No other process may write them."""
 
     def __init__(self, size: int) -> None:
         key = secrets.token_hex(HEADER // 2)
