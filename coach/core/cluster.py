@@ -98,11 +98,15 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known."""
+    """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known.
+
+    Jobs may train faster on one `kind` of nodes than on another: its GPUs' product, or its instance type.
+    """
 
     name: str
     capacity: Resources
     price: Instance | None = field(default=None, compare=False)
+    kind: str = field(default="", compare=False)
 
 
 class Taken(NamedTuple):
