@@ -242,7 +242,7 @@ def accounts(handler: Handler) -> None:
 
 
 def prices(handler: Handler) -> None:
-    """A job billed by the nodes that it is on, and faster on one kind of them, one by whole hours, one by an offer whose price changes as it runs."""
+    """A job billed by the nodes that it is on, faster on one kind; one by whole hours, one by a changing offer."""
     catalogue = handler.folder / "catalogs/mine/vms.csv"
     catalogue.parent.mkdir(parents=True)
     line = "InstanceType,vCPUs,MemoryGiB,Price\nbig,16,64,{}\n"

@@ -157,8 +157,8 @@ class ReducerJobView:
             change = factors.get(kind, 1.0) / self._job.pace
             if change != 1.0 and self._job.speed is not None:
                 training = 1.0 / self._job.speed.predict(*allocation)
-                seconds = self._factors.speed / self.speed(allocation) + training * (1.0 / change - 1.0)
-                return self._factors.speed / seconds
+                there = self._factors.speed / self.speed(allocation) + training * (1.0 / change - 1.0)
+                return self._factors.speed / there
         if allocation not in self._speeds:
             if not self._speeds and self._job.speed is not None:
                 # A policy reads many of them next.

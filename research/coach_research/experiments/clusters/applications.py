@@ -59,7 +59,7 @@ class Application:
         turned = min(counts[at:] + counts[:at] for at in range(len(counts)))
         if turned in self.placed:
             table = self.placed[turned]
-            step, sync = (np.interp(samples, table[:, 0], table[:, column]) for column in (1, 2))
+            step, sync = (np.asarray(np.interp(samples, table[:, 0], table[:, column])) for column in (1, 2))
             return step, sync
         at = np.atleast_1d(samples)
         found = self.between(

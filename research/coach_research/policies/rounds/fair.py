@@ -136,8 +136,10 @@ def most_of(values: FloatArray, wide: FloatArray, least: FloatArray | None = Non
         sums = once * least.ravel()
         top = np.vstack([np.hstack([rows, np.zeros((len(rows), 1))]), np.hstack([-sums, np.ones((jobs, 1))])])
         found = linprog(np.r_[np.zeros(size), -1.0], top, np.r_[limits, np.zeros(jobs)], bounds=[*bounds, (0.0, None)])
+        assert found.x is not None
         level = float(found.x[-1])
         rows, limits = np.vstack([rows, -sums]), np.r_[limits, np.full(jobs, -level * (1.0 - 1e-6))]
     found = linprog(-values.ravel(), rows, limits, bounds=bounds)
+    assert found.x is not None  # nothing for nobody is a solution
     shares: FloatArray = np.clip(found.x, 0.0, 1.0).reshape(jobs, kinds)
     return shares, level

@@ -68,7 +68,7 @@ class Sia(Rounds):
 
     def cost(self, worth: float) -> float:
         """What a configuration of this worth adds to the sum; as in the authors' code in hundredths."""
-        return round(max(worth, 1e-3) ** -self.p, 2)
+        return round(float(max(worth, 1e-3) ** -self.p), 2)
 
     def turns(self, jobs: list[JobState], view: EngineView) -> Iterable[tuple[JobState, Turn]]:
         """See `Rounds`."""
@@ -156,7 +156,7 @@ def best_of(options: Sequence[Option], waits: float, room: Mapping[str, FloatArr
     limits = np.concatenate([np.ones(len(owners)), *room.values()]) + TOLERANCE
     found = milp(
         np.array([option.cost - waits for option in options]),
-        integrality=np.ones(len(options)),
+        integrality=np.ones(len(options), int),
         bounds=Bounds(np.array([float(option.forced) for option in options]), 1.0),
         constraints=LinearConstraint(
             coo_array((values, (rows, columns)), (len(limits), len(options))).tocsr(), ub=limits
