@@ -1,13 +1,13 @@
 """How fast decisions and simulations of many jobs are: the goals of the plan in one table, in CPU seconds.
 
-    python -m benchmarks.decisions.scale [--jobs 100000] [--write results/simulation]
+    python -m benchmarks.scale [--jobs 100000] [--write results/simulation]
 
 * Shockwave's trace under ten policies (`benchmarks.decisions.simulation --only shockwave`); target: 10 s together.
 * The trace of `benchmarks.decisions.traces` with 100,000 jobs under six policies, two at a time; target: 300 s of wall
   time on two cores.
 * One decision: 10,000 jobs of 1 to 8 workers on 4,000 nodes of 8 GPUs, which hold two thirds of what the jobs would
-  like. Allocation policies are asked once without anything known from before, and once more a minute later; policies
-  that choose nodes decide and begin a first round in the engine. Target: 1 s.
+  like. Allocation policies are asked once without anything known from before, and once more; policies that choose nodes
+  decide, and start the jobs in the engine. Target: 1 s.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ import numpy as np
 from benchmarks.decisions import traces
 from benchmarks.decisions.simulation import TEN
 from coach import collector, plugins
-from coach.core.cluster import Allocation
+from coach.core.cluster import Allocation, Node, Resources
+from coach.core.policies.api.allocation import ClusterView
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.experiments.clusters import shockwave
-from coach_research.scheduling.node_placement import EngineJobView, NodePlacement
-from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.scheduling.api import Arrived
+from coach_research.scheduling.node_placement import EngineJobView, by_events
 from coach_research.workload import Work, by_counts
 
 SIX = ("fifo", "srtf", "drf", "optimus", "coach", "backfill")
@@ -60,14 +61,32 @@ def waiting_jobs(jobs: int) -> list[Work]:
     return found
 
 
-def allocated(name: str, jobs: int, nodes: int) -> tuple[float, float]:
-    """CPU seconds of a policy's first answer, and of one a minute later."""
-    policy = plugins.policy(name)
-    engine = Engine(Cluster.uniform(nodes, 64, 512, GPUS), waiting_jobs(jobs), plugins.policy("static:1x1"))
-    engine.policy = Idle()
+class Idle:
+    """Lets all jobs wait."""
+
+    wants: frozenset[type] = frozenset()
+
+    def schedule(self, *_: object) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+
+def all_waiting(jobs: int, nodes: int, whole: bool) -> Engine:
+    """A cluster to which all jobs have come; `whole`: they want their maximum or nothing."""
+    works = waiting_jobs(jobs)
+    for work in works:
+        work.minimum = work.maximum if whole else work.minimum
+    engine = Engine(Cluster.uniform(nodes, 64, 512, GPUS), works, Idle())
     engine.run(until=0.0)
+    return engine
+
+
+def allocated(name: str, jobs: int, nodes: int) -> tuple[float, float]:
+    """CPU seconds of a policy's first answer, and of the next one."""
+    policy, engine = plugins.policy(name), all_waiting(jobs, nodes, whole=False)
     views = [EngineJobView(job) for job in engine.jobs.values()]
-    cluster = NodePlacement(policy, engine)._cluster()
+    rows = enumerate(engine.capacity.tolist())
+    cluster = ClusterView(tuple(Node(f"node-{at:05d}", Resources(*row)) for at, row in rows))
     seconds = []
     for _ in range(2):
         for view in views:
@@ -79,24 +98,12 @@ def allocated(name: str, jobs: int, nodes: int) -> tuple[float, float]:
     return seconds[0], seconds[1]
 
 
-class Idle:
-    """Lets all jobs wait."""
-
-    wants: frozenset[type] = frozenset()
-
-    def schedule(self, *_: object) -> tuple[()]:
-        """Nothing."""
-        return ()
-
-
 def placed(name: str, jobs: int, nodes: int) -> float:
-    """CPU seconds until a policy that chooses nodes has begun its first round, all jobs at their maximum."""
-    works = waiting_jobs(jobs)
-    for work in works:
-        work.minimum = work.maximum
-    engine = Engine(Cluster.uniform(nodes, 64, 512, GPUS), works, plugins.policy(name))
-    assert isinstance(plugins.policy(name), SchedulingPolicy)
+    """CPU seconds until a policy that chooses nodes has started its first jobs."""
+    engine = all_waiting(jobs, nodes, whole=True)
+    engine.policy = by_events(plugins.policy(name))
     began = time.process_time()
+    engine._send(Arrived(jobs - 1))
     engine.run(until=0.0)
     assert engine.running
     return time.process_time() - began
@@ -139,7 +146,7 @@ def main() -> None:
         show(f"{of}, `{name}`: first round", placed(name, options.decision_jobs, nodes), None, "1 s")
     if options.write:
         load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-        head = f"`python -m benchmarks.decisions.scale`, two cores; load of the machine {load}."
+        head = f"`python -m benchmarks.scale`, two cores; load of the machine {load}."
         (options.write / "scale.md").write_text("\n".join(["# How fast many jobs are", "", head, "", *lines, ""]))
 
 
