@@ -1,9 +1,10 @@
 """Build Coach's images: archives that `docker load`, `ctr images import` and `kind load image-archive` read.
 
-    python scripts/images.py [--with docker|debian] [handler functions scheduler] [nuclio-functions]
+    python scripts/images.py [--with docker|debian] [handler functions scheduler] [functions-pytorch nuclio-functions]
 
-Writes .cache/images/coach-handler.tar, coach-functions.tar and coach-scheduler.tar; where it is named,
-coach-nuclio-functions.tar too, the functions in Nuclio's own processor. With docker they come from the
+Writes .cache/images/coach-handler.tar, coach-functions.tar and coach-scheduler.tar; where they are named,
+coach-functions-pytorch.tar, the functions with PyTorch on CPUs, and coach-nuclio-functions.tar, the functions in Nuclio's
+own processor. With docker they come from the
 Dockerfiles in deploy/. Without it (`--with debian`, on a Debian 12 machine, no root) a base layer is unpacked from
 Debian's packages, and the Python packages are those of .venv and .venv-functions. A layer whose inputs did not change
 is not written again, an archive whose layers did not change neither.
@@ -343,6 +344,57 @@ def functions() -> None:
     _archive("coach-functions", VERSION, layers, {**_python(environment), **config})
 
 
+#: Debian's Python packages that PyTorch jobs import, below their folder.
+TORCH = ("torch", "numpy", "zmq", "astunparse", "six.py", "typing_extensions.py")
+
+
+def _torch() -> Layer:
+    """Debian's PyTorch as this machine has it installed, with the libraries that it is linked to."""
+    site = Path("/usr/lib/python3/dist-packages")
+    packages_ = ("python3-torch", "libtorch1.13", "python3-numpy", "python3-zmq", "libopenblas0-pthread")
+    asked = subprocess.run(["dpkg-query", "-W", *packages_], capture_output=True, text=True, check=False)
+    if asked.returncode:
+        need = "apt-get install --no-install-recommends python3-torch libopenblas0-pthread python3-zmq"
+        raise Unbuildable(f"without docker functions-pytorch is made of Debian's PyTorch: {need}")
+
+    def entries() -> Iterator[tuple[str, Content]]:
+        programs = []
+        for name in TORCH:
+            inside = str(site / name).lstrip("/")
+            found = list(_tree(site / name, inside)) if (site / name).is_dir() else [(inside, site / name)]
+            for where, content in found:
+                if "/torch/include/" not in where and "/test/" not in where:
+                    yield where, content
+                    if ".so" in where.rpartition("/")[2]:
+                        programs.append(f"/{where}")
+        linked = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
+        for library in sorted(set(re.findall(r"=> (/\S+)", linked))):
+            yield f"usr/{library.removeprefix('/usr').lstrip('/')}", Path(library).resolve()
+
+    return Layer("functions-torch", asked.stdout.split(), entries)
+
+
+def functions_pytorch() -> None:
+    """The functions, with PyTorch on CPUs."""
+    names = ("obstore",)
+    extra = {f"opt/python/{name}": ROOT / ".venv-functions" / SITE / name for name in names}
+    layers = [
+        base(),
+        _torch(),
+        code("functions-pytorch-code", {"opt/coach/functions": ROOT / "functions", **extra}, {}),
+    ]
+    environment = [
+        "PYTHONPATH=/opt/coach/functions:/opt/python",
+        "COACH_DATA_CACHE=/tmp/coach-data",
+        "OMP_NUM_THREADS=1",
+    ]
+    config = {
+        "Entrypoint": ["/usr/bin/python3", "-m", "training.serving.serve"],
+        "ExposedPorts": {"8080/tcp": {}, "8082/tcp": {}},
+    }
+    _archive("coach-functions-pytorch", VERSION, layers, {**_python(environment), **config})
+
+
 def nuclio_functions() -> None:
     """The functions in Nuclio's processor, which is no package: three variables say where it and its parts are."""
     given = {name: os.environ.get(f"COACH_NUCLIO_{name}") for name in ("PROCESSOR", "WRAPPER", "PYTHONPATH")}
@@ -474,9 +526,10 @@ IMAGES: dict[str, tuple[str, str, Callable[[], None]]] = {
     "handler": (VERSION, "deploy/handler.Dockerfile", handler),
     "functions": (VERSION, "deploy/pod.Dockerfile", functions),
     "scheduler": (SCHEDULER_VERSION, "deploy/scheduler/scheduler.Dockerfile", scheduler),
+    "functions-pytorch": (VERSION, "deploy/pod-pytorch.Dockerfile", functions_pytorch),
     "nuclio-functions": (VERSION, "deploy/functions.Dockerfile", nuclio_functions),
 }
-#: What Coach is installed from. Only Nuclio's own parts make the others.
+#: What Coach is installed from with MXNet.
 STANDARD = ("handler", "functions", "scheduler")
 
 

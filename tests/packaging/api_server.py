@@ -83,6 +83,7 @@ class ApiServer:
     folder: Path
     url: str
     admin: Client
+    process: subprocess.Popen[bytes]
 
     def client(self, token: str, name: str) -> Client:
         """One who shows this token."""
@@ -178,7 +179,7 @@ def api_server(folder: Path, controllers: str = "") -> Iterator[ApiServer]:
             return process
 
         for name, options in programs.items():
-            process = start(name, options)
+            process = start(name, options)  # the last is the API server
         url = f"https://127.0.0.1:{port}"
         until("the API server makes its certificate", (folder / "certificates/apiserver.crt").exists)
         admin = _client(folder, url, "admin-token", "admin")
@@ -199,7 +200,7 @@ def api_server(folder: Path, controllers: str = "") -> Iterator[ApiServer]:
                 "kube-controller-manager",
                 {**admins, "controllers": controllers, "leader-elect": "false", "secure-port": "0"},
             )
-        yield ApiServer(folder, url, admin)
+        yield ApiServer(folder, url, admin, process)
 
 
 def served(client: Client, crd: dict[str, Any]) -> None:
