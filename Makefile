@@ -28,11 +28,12 @@
 # make docs        .cache/site: the pages as a site with search and the Python API; COACH_REPOSITORY=https://HOST/OWNER/NAME
 #                  for links to files that are no pages
 # make helm        .cache/bin/helm, for the tests of deploy/chart, built by Go from its module: 5 minutes the first time
+# make object-store .cache/bin/versitygw, the S3 server of the tests, built by Go from its module
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -115,10 +116,10 @@ test-logic: setup data
 	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch and not web,logic)
 
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
-test-processes: setup data control-plane
+test-processes: setup data control-plane object-store
 	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
 
-test-commands: setup data control-plane helm
+test-commands: setup data control-plane helm object-store
 	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/commands | /'
 
 test-web: setup data
@@ -193,6 +194,13 @@ helm: .cache/bin/helm-$(HELM_VERSION)
 
 .cache/bin/helm-$(HELM_VERSION):
 	@! command -v go >/dev/null || { GOBIN=$(abspath .cache/bin) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION) && touch $@; }
+
+# The S3 server of the tests.
+VERSITYGW_VERSION := v1.8.0
+object-store: .cache/bin/versitygw-$(VERSITYGW_VERSION)
+
+.cache/bin/versitygw-$(VERSITYGW_VERSION):
+	@! command -v go >/dev/null || { GOBIN=$(abspath .cache/bin) go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION) && touch $@; }
 
 test-go: control-plane
 

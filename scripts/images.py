@@ -1,13 +1,13 @@
 """Build Coach's images: archives that `docker load`, `ctr images import` and `kind load image-archive` read.
 
-    python scripts/images.py [--with docker|debian] [handler functions scheduler] [functions-pytorch nuclio-functions]
+    python scripts/images.py [--with docker|debian] [handler functions scheduler functions-pytorch nuclio-functions]
 
 Writes .cache/images/coach-handler.tar, coach-functions.tar and coach-scheduler.tar; where they are named,
-coach-functions-pytorch.tar, the functions with PyTorch on CPUs, and coach-nuclio-functions.tar, the functions in Nuclio's
-own processor. With docker they come from the
-Dockerfiles in deploy/. Without it (`--with debian`, on a Debian 12 machine, no root) a base layer is unpacked from
-Debian's packages, and the Python packages are those of .venv and .venv-functions. A layer whose inputs did not change
-is not written again, an archive whose layers did not change neither.
+coach-functions-pytorch.tar, the functions with PyTorch on CPUs, and coach-nuclio-functions.tar, the functions in
+Nuclio's own processor. With docker they come from the Dockerfiles in deploy/. Without it (`--with debian`, on a Debian
+12 machine, no root) a base layer is unpacked from Debian's packages, and the Python packages are those of .venv and
+.venv-functions. A layer whose inputs did not change is not written again, an archive whose layers did not
+change neither.
 """
 
 import argparse

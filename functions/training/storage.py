@@ -1,8 +1,8 @@
 """Bytes at URIs: a plain path, file://, or an object store (s3://, gs://), for which obstore is needed.
 
 Object stores take their address and credentials from the environment, as their own tools do: AWS_ENDPOINT_URL,
-AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or a workload's identity. A request that fails is sent again for
-up to three minutes; what is larger than PART_BYTES goes in parts.
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or a workload's identity. A request that fails is sent again
+for up to three minutes; what is larger than PART_BYTES goes in parts.
 """
 
 import contextlib

@@ -123,6 +123,11 @@ class Cluster(ExistingCluster):
         """The API server's, on this machine and on the nodes."""
         return f"https://10.{self._net}.0.1"
 
+    @property
+    def outside(self) -> str:
+        """The address of this machine, as nodes and pods reach it."""
+        return f"10.{self._net}.0.254"
+
     def load_image(self, archive: Path) -> None:
         """Import an image on all nodes that run and do not have it."""
         with ThreadPoolExecutor() as threads:

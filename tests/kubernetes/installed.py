@@ -92,7 +92,7 @@ class Coach:
             self.cluster.reset_volume()
             for folder in ("data/mnist-digits", "checkpoints"):
                 (self.cluster.shared / folder).mkdir(parents=True)
-            _write_digits(self.cluster.shared / "data/mnist-digits")
+            write_digits(self.cluster.shared / "data/mnist-digits")
             for path in (self.cluster.shared, *self.cluster.shared.iterdir()):
                 path.chmod(0o777)
         self._chart("install")
@@ -101,7 +101,7 @@ class Coach:
             with tempfile.TemporaryDirectory() as folder:
                 digits = Path(folder, "mnist-digits")
                 digits.mkdir()
-                _write_digits(digits)
+                write_digits(digits)
                 self.cluster.kubectl("cp", digits, f"{pods[0]['metadata']['name']}:/var/lib/coach/data/mnist-digits")
 
     def upgrade(self, *settings: str) -> None:
@@ -221,7 +221,8 @@ class Coach:
         return self.cluster.kubectl("get", "pods", "-o", "wide")
 
 
-def _write_digits(folder: Path) -> None:
+def write_digits(folder: Path) -> None:
+    """A few images of each digit, in the format `digits-json`."""
     for file in DIGITS.glob("*.json"):
         few = json.loads(file.read_text())["data"][: EACH_DIGIT * 28 * 28]
         (folder / file.name).write_text(json.dumps({"data": few}))

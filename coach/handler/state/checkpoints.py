@@ -27,10 +27,12 @@ def _files(folder: str) -> tuple[Any, str]:
     """The file system of a URI and the path in it. Raises UserError where no package knows it."""
     if in_a_store(folder):
         try:
-            from obstore.fsspec import register
+            from obstore.fsspec import FsspecStore
         except ImportError as error:
             raise UserError(f"{folder}: an object store needs the package obstore: pip install obstore") from error
-        register("s3", client_options={"allow_http": True}) if folder.startswith("s3") else register("gs")
+        make: Any = FsspecStore
+        scheme, _, path = folder.partition("://")
+        return make(scheme, client_options={"allow_http": True}), path  # an endpoint without TLS is meant
     found: tuple[Any, str] = fsspec.core.url_to_fs(folder)
     return found
 

@@ -76,8 +76,6 @@ class KubernetesPlatform:
     """Runs functions as pods of one namespace. `connect` gives the API server, `logs` a job's folder for logs."""
 
     places_pods = True
-    #: On the volume that all pods see.
-    checkpoints: str | None = f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
     linger_seconds = manifests.IDLE_SECONDS + manifests.GRACE_SECONDS
     programs_outlive = True
 
@@ -118,6 +116,11 @@ class KubernetesPlatform:
         self._objects: dict[PodId, dict[str, Object]] = {}
         self._by_name: dict[str, PodId] = {}
 
+    @property
+    def checkpoints(self) -> str:
+        """In an object store, or on the volume that all pods see."""
+        return self._settings.checkpoints or f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
+
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
         self._events = events
@@ -133,6 +136,7 @@ class KubernetesPlatform:
             self._prices = NodePrices(self._offer_price, self._settings.opencost)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
+            self._pod_groups_path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{self._api.namespace}/podgroups"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
             self._policies_path = f"/apis/networking.k8s.io/v1/namespaces/{self._api.namespace}/networkpolicies"
             await self._check()
@@ -210,6 +214,9 @@ class KubernetesPlatform:
             gang["spec"]["gracePeriodSeconds"] = program_manifests.grace_seconds(spec.spec.grace_period)
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
+            if self._settings.pod_groups:
+                group = manifests.pod_group(gang, self._settings, manifests.owner(applied))
+                await self._applied(f"{self._pod_groups_path}/{size.job}", group)
             if self._settings.isolates and size.job not in self._isolated:
                 policy = manifests.network_policy(size.job, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._policies_path}/{policy['metadata']['name']}", policy)
@@ -351,10 +358,14 @@ class KubernetesPlatform:
 
     def _say(self, pod: PodId, found: Object) -> None:
         """Report what a pod waits for, where that is news."""
-        words = pods.waiting(found)
-        if words is not None and self._said.get(pod) != words[1]:
-            self._said[pod] = words[1]
-            self._events.pod_pending(pod, *words)
+        if (words := pods.waiting(found)) is None:
+            return
+        reason, said = words
+        if reason is Reason.WAITING_CAPACITY and (deadlock := self._settings.deadlock):
+            said = f"{said}; {deadlock}"
+        if self._said.get(pod) != said:
+            self._said[pod] = said
+            self._events.pod_pending(pod, reason, said)
 
     def _object(self, pod: PodId) -> Object | None:
         """The object of a pod, as last seen: the last made, where its predecessor has not gone yet."""

@@ -1,8 +1,9 @@
 """One of several handlers leads: it holds a Lease of coordination.k8s.io/v1, and renews it in a thread of its own.
 
 While the lease cannot be renewed, as the API server does not answer, the leader does not act: `check` waits, and all
-that the process does with it, but for the answer to a liveness probe. So an outage costs a pause and no restart. Where another one has taken the lease, the process ends at once, and cleans nothing
-up: what it would delete is the other's by now.
+that the process does with it, but for the answer to a liveness probe. So an outage costs a pause and no restart. Where
+another one has taken the lease, the process ends at once, and cleans nothing up: what it would delete is the other's by
+now.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ def leading(  # noqa: PLR0917
 ) -> Iterator[Lead]:
     """Wait until this process leads, answering at `host` and `port` that it is well; lead for the length of the block.
 
-    LIVE_PORT ports further a thread answers all the time, also while the API waits for the lease. `written` as in `Election`. Raises CoachError where the cluster cannot be asked, or forbids it.
+    LIVE_PORT ports further a thread answers all the time, also while the API waits for the lease. `written` as in
+    `Election`. Raises CoachError where the cluster cannot be asked, or forbids it.
     """
     won, stop, failed = threading.Event(), threading.Event(), list[BaseException]()
     elections = list[Election]()
