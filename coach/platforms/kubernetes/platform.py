@@ -136,7 +136,6 @@ class KubernetesPlatform:
             self._prices = NodePrices(self._offer_price, self._settings.opencost)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
-            self._pod_groups_path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{self._api.namespace}/podgroups"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
             self._policies_path = f"/apis/networking.k8s.io/v1/namespaces/{self._api.namespace}/networkpolicies"
             await self._check()
@@ -216,7 +215,8 @@ class KubernetesPlatform:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if self._settings.pod_groups:
                 group = manifests.pod_group(gang, self._settings, manifests.owner(applied))
-                await self._applied(f"{self._pod_groups_path}/{size.job}", group)
+                groups = f"/apis/{group['apiVersion']}/namespaces/{self._api.namespace}/podgroups"
+                await self._applied(f"{groups}/{size.job}", group)
             if self._settings.isolates and size.job not in self._isolated:
                 policy = manifests.network_policy(size.job, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._policies_path}/{policy['metadata']['name']}", policy)
