@@ -429,6 +429,7 @@ train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
 train: create events
+train: get namespaces
 train: create get list patch delete jobs.batch
 train: create patch delete services
 train: create patch networkpolicies.networking.k8s.io
@@ -457,6 +458,7 @@ train: get list update delete networkpolicies.networking.k8s.io
 elsewhere: get list watch create delete pods
 elsewhere: get list watch patch trainingjobs.coach.dev
 elsewhere: get list configmaps secrets
+elsewhere: get namespaces
 kube-system: get list pods configmaps secrets
 : create update patch delete nodes
 : update patch nodes/status
