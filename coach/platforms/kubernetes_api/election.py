@@ -194,11 +194,11 @@ def leading(  # noqa: PLR0917
     before = signal.signal(signal.SIGTERM, _end)  # the first process of a container has no default
     leads = list[Lead]()
 
-    def lives() -> bool:
+    def alive() -> bool:
         return not leads or leads[0].waits or _answers(port)
 
     try:
-        with _well(host, port + LIVE_PORT if port else 0, lives):
+        with _well(host, port + LIVE_PORT if port else 0, alive):
             with _well(host, port):
                 elector.start()
                 won.wait()
@@ -238,12 +238,12 @@ def _answers(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _well(host: str, port: int, lives: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def _well(host: str, port: int, alive: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Answer probes of a handler that waits; the API is the leader's alone."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            well = self.path == "/health" and lives()
+            well = self.path == "/health" and alive()
             self.send_response(200 if well else 503)
             self.end_headers()
             self.wfile.write(b'{"status": "waits for the lease"}\n' if well else b"another handler leads\n")
