@@ -92,10 +92,10 @@ ifeq ($(FRAMEWORK),mxnet)
 endif
 	@echo; echo "Look at it in a browser:  $(COACH) ui $$($(COACH) ps -o json | .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)[-1]["name"])')"
 
-# The README's recording: a real run in a terminal of 100 x 24, as an animated SVG.
-recording: setup data
+# The README's recording: the first tutorial's commands in a terminal of 100 x 30, as an animated SVG.
+recording: setup
 	@COLUMNS=100 $(UV) tool run --from 'termtosvg==1.1.0' --with 'setuptools<81' termtosvg results/demo/recording.svg \
-		-g 100x24 -m 400 -M 1500 -c '$(COACH) run jobs/lenet-digits.yaml'
+		-g 100x30 -m 200 -M 3000 -c '.venv/bin/python -m scripts.type_page docs/tutorials/first-program.md'
 
 # The tables of results/one-machine, which need this machine for themselves; about half an hour on 2 cores.
 bench: setup data

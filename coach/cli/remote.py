@@ -7,13 +7,11 @@ written into its TrainingJob, as kubectl would.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import io
 import json
 import shutil
 import signal
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,6 +56,8 @@ def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
             f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
             "`coach serve` has --context itself"
         )
+    import asyncio
+
     return asyncio.run(_on_cluster(options, list(arguments)))
 
 
@@ -138,6 +138,8 @@ async def _ui(api: Api, arguments: list[str]) -> int:
     if code:
         return code
     there = urlsplit(said.getvalue().strip())
+    import asyncio
+
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -184,6 +186,8 @@ async def _model(api: Api, arguments: list[str]) -> int:
 
 def unpacked(archive: BinaryIO, to: Path | None, *, force: bool) -> Path:
     """Write the model and its card from the archive that `coach model -o -` makes. Raises UserError."""
+    import tarfile
+
     try:
         with tarfile.open(fileobj=archive) as found:
             model, card = (found.extractfile(entry) if entry.isfile() else None for entry in found.getmembers())

@@ -138,6 +138,8 @@ def compare(jobs: Sequence[Job], of: Sequence[Progress]) -> Comparison:
 
 def _differences(jobs: Sequence[Job]) -> tuple[Difference, ...]:
     given = [parameters(job.job_file, defaults=True) for job in jobs]
+    for one in given:
+        one |= {field: value[:12] for field, value in one.items() if field.endswith("sha256")}  # as git shortens them
     fields = dict.fromkeys(field for one in given for field in one)
     rows = [Difference(field, tuple(one.get(field) for one in given)) for field in fields]
     return tuple(row for row in rows if len(set(row.values)) > 1)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import importlib
 import io
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -65,7 +66,7 @@ def _flat(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
         else:
-            yield above + name, str(value)
+            yield above + name, shlex.join(value) if name == "command" else str(value)
 
 
 def metrics(row: EpochRow, metric: str, spent: float) -> dict[str, float]:

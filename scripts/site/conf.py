@@ -9,7 +9,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from coach import __version__
+
 project = "Coach"
+release = __version__
+html_title = f"Coach {release}"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 root_doc = "README"
@@ -23,6 +27,7 @@ REPOSITORY = os.environ.get("COACH_REPOSITORY", "")
 #: The parts of the site: their names, and the pages of each.
 PARTS = {
     "Tutorials": "tutorials/*",
+    "Coming from": "coming-from/*",
     "How-to guides": "how-to/*",
     "Reference": "reference/*",
     "Explanation": "explanation/*",

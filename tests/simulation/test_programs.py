@@ -92,6 +92,13 @@ def test_a_change_costs_its_seconds_and_is_made_where_it_saves_more() -> None:
     assert ended.ended == pytest.approx(8 + 120 + 10 + 14 * 60 / 4**0.8, rel=0.02)
 
 
+def test_the_second_epoch_is_predicted_from_the_first_alone() -> None:
+    _, records = run((0.0, document(), dynamics()))
+    second = next(record for record in records if isinstance(record, act.RunEpoch) and record.number == 2)
+    assert second.predicted_seconds is not None
+    assert second.predicted_seconds[1] == pytest.approx(68.0, abs=0.5), "all of a program's time is training"
+
+
 def test_no_change_is_made_that_takes_longer_than_it_saves() -> None:
     driver, records = run((0.0, document(), dynamics(starts=3000.0)))
     assert driver.ended["own"].reason is Reason.TARGET_REACHED

@@ -356,6 +356,7 @@ WRONG = {
         coach plan
         coach plan none.yaml
         coach plan wrong.yaml
+        coach plan digits --set batchSize=64
         coach plan job.yaml --nodes many
         coach plan job.yaml --figure plan.png
         coach plan job.yaml --probe 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
-from coach.cli.options import Files, Nodes, Set
+from coach.cli.options import Nodes, Set, complete_job
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def command(  # noqa: PLR0917 - they are options
-    files: Files,
+    given: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="Job files, or names of earlier jobs.", autocompletion=complete_job),
+    ],
     set_: Set = None,
     nodes: Nodes = "",
     budget: Annotated[
@@ -65,11 +68,10 @@ def command(  # noqa: PLR0917 - they are options
     Examples:
       coach plan jobs/lenet-digits.yaml
       coach plan jobs/lenet-digits.yaml --budget 0.001,0.002,0.005
-      coach plan jobs/lenet-digits.yaml --deadline friday
+      coach plan lenet-digits --deadline friday
       coach plan job.yaml --budget 1,2,5 --probe 0.5 --figure plan.png
     """
     from coach.cli.display.summary import say, wanted
-    from coach.cli.job_files import load
     from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
@@ -78,8 +80,8 @@ def command(  # noqa: PLR0917 - they are options
     from coach.report.plan import cheapest_by, plan
     from coach.service.client import service_of
 
-    specs = [one.spec for one in load(files, sets=set_)]
     home = StateDirectory.default()
+    specs = _specs(given, set_, home)
     if (probe or figure) and not budget:
         raise UserError("--probe, --figure: only with --budget AMOUNTS")
     if budget and deadline:
@@ -123,6 +125,19 @@ def command(  # noqa: PLR0917 - they are options
             _show(screen, one)
             if until is not None:
                 screen.print(f"  {_by(one, until, deadline)}\n", soft_wrap=True)
+
+
+def _specs(given: Sequence[Path], sets: Sequence[str] | None, home: StateDirectory) -> list[TrainingJob]:
+    """The jobs of these files, and earlier jobs of these names. Raises UserError."""
+    from coach.cli.job_files import load
+    from coach.core.errors import UserError
+
+    past = home.past() if any(not one.exists() for one in given) else {}
+    names = [str(one) for one in given if not one.exists() and str(one) in past]
+    if names and sets:
+        raise UserError(f"--set {sets[0]}: changes job files; {names[0]} is the name of an earlier job")
+    files = [one for one in given if str(one) not in names]
+    return [past[name].job.job_file for name in names] + [one.spec for one in load(files, sets=sets)]
 
 
 def _seconds_until(text: str) -> float:

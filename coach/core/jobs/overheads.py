@@ -88,7 +88,7 @@ class Times:
         if epochs and epochs[-1].report.regroups:
             fresh = changes = regrouped
         return cls(
-            kept=Interval(0.0, 0.0, 0.0) if paces else None,
+            kept=Interval(0.0, 0.0, 0.0) if epochs else None,
             fresh=_recent(fresh) if fresh else None,
             restart=statistics.median(changes or fresh) if fresh else PRIOR_RESTART_SECONDS,
             evaluations={},
