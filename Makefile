@@ -116,10 +116,10 @@ test-logic: setup data
 	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch and not web,logic)
 
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
-test-processes: setup data control-plane object-store
+test-processes: setup data control-plane
 	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
 
-test-commands: setup data control-plane helm object-store
+test-commands: setup data control-plane helm
 	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/commands | /'
 
 test-web: setup data
@@ -145,7 +145,7 @@ test-pytorch: setup setup-pytorch data
 test-quick test-logic test-processes test-commands test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
-kubernetes: setup data helm
+kubernetes: setup data helm $(if $(ALL),object-store)
 	@.venv/bin/python -m tests.kubernetes.cluster check
 	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
 	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
@@ -178,7 +178,7 @@ test-kubernetes: kubernetes
 images: setup
 	@.venv/bin/python scripts/images.py
 
-all-tests: setup data control-plane helm
+all-tests: setup data control-plane helm object-store
 	@.venv/bin/python scripts/test_record.py all
 
 RUNS := 5

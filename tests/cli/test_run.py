@@ -478,6 +478,7 @@ with storage.writing("s3://bucket/models/mlp.py") as file:
 """
 
 
+@pytest.mark.full
 def test_a_job_trains_from_and_into_an_object_store_and_goes_on_there_after_a_kill(tmp_path: Path) -> None:
     with object_store(tmp_path / "store") as store:
         environment = {**os.environ, "PYTHONPATH": "functions"}

@@ -19,7 +19,7 @@ from training.errors import TrainingError
 from tests.functions.test_checkpoint import STATE
 from tests.object_store import ObjectStore, object_store
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.full, pytest.mark.timeout(300)]
 
 #: Saves a checkpoint of so many MB at a URI, again and again.
 SAVES = """
