@@ -26,6 +26,14 @@ class Placement(StrEnum):
     DEFAULT = "default"
 
 
+class NodeKind(StrEnum):
+    """What a job with `spec.spot` takes for its next epoch."""
+
+    NOTHING = "nothing"
+    SPOT = "spot"  #: nodes that are cheap, and may go away
+    ON_DEMAND = "on-demand"
+
+
 class Allocation(NamedTuple):
     """Numbers of workers and servers that a job has for an epoch: the (w, s) of the thesis."""
 
@@ -98,11 +106,17 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known."""
+    """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known.
+
+    `spot`: it is cheap, and may go away.
+    Jobs may train faster on one `kind` of nodes than on another: its GPUs' product, or its instance type.
+    """
 
     name: str
     capacity: Resources
     price: Instance | None = field(default=None, compare=False)
+    spot: bool = False
+    kind: str = field(default="", compare=False)
 
 
 class Taken(NamedTuple):

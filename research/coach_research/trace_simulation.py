@@ -108,6 +108,7 @@ def as_work(job: TrainingJob, dynamics: JobDynamics, arrival: float, pause: floa
         minimum=Allocation(*limits.smallest),
         maximum=Allocation(*limits.largest),
         speed=speed,
+        kinds=job.spec.speed_by_kind,
         loss=dynamics.loss,
         loss_noise=dynamics.loss_noise,
         grace=job.spec.grace_period,

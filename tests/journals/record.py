@@ -242,12 +242,12 @@ def accounts(handler: Handler) -> None:
 
 
 def prices(handler: Handler) -> None:
-    """A job billed by the nodes that it is on, one by whole hours, one by an offer whose price changes as it runs."""
+    """A job billed by the nodes that it is on, faster on one kind; one by whole hours, one by a changing offer."""
     catalogue = handler.folder / "catalogs/mine/vms.csv"
     catalogue.parent.mkdir(parents=True)
     line = "InstanceType,vCPUs,MemoryGiB,Price\nbig,16,64,{}\n"
     catalogue.write_text(line.format(0.8))
-    handler.submit(job("by-nodes", prices="nodes"))
+    handler.submit(job("by-nodes", prices="nodes", speedByKind={"cpu-d3_4vcpu-16gb": 1.25}))
     handler.ended("by-nodes")
     handler.submit(job("by-hours", prices="mine/big:hour", budget={"amount": 1, "currency": "USD"}))
     handler.ended("by-hours")
@@ -261,6 +261,15 @@ def prices(handler: Handler) -> None:
     handler.ended("changed")
 
 
+def spot(handler: Handler) -> None:
+    """Two jobs and room for one on a spot node: the second waits for it, or takes the other node."""
+    for name, epochs in (("first", 14), ("second", 8)):
+        wanted = {"spot": {"deadline": "20m"}, "workers": {"min": 1, "max": 1}, "target": {"loss": 1e-9}}
+        handler.submit(job(name, prices="nodes", maxEpochs=epochs, **wanted))
+        handler.epochs(name, 1)
+    handler.ended("first", "second")
+
+
 JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
     "kinds": (kinds, "coach", ("--nodes", "1x4")),
     "shared": (shared, "drf", ("--nodes", "2x2", "--policy", "drf")),
@@ -268,6 +277,7 @@ JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
     "program": (program, "coach", ("--nodes", "1x2")),
     "accounts": (accounts, "coach", ("--nodes", "2x2")),
     "prices": (prices, "coach", ("--nodes", str(ROOT / "tests/journals/nodes.yaml"))),
+    "spot": (spot, "coach", ("--nodes", str(ROOT / "tests/journals/spot_nodes.yaml"))),
 }
 
 

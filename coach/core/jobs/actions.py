@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.cluster import Allocation, Instance, Pod, PodId
+from coach.core.cluster import Allocation, Instance, NodeKind, Pod, PodId
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.reasons import Reason
@@ -25,6 +25,17 @@ class SetAllocation:
     allocation: Allocation
     kind: EpochKind
     why: tuple[DecisionStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseNodes:
+    """The nodes of a job with `spec.spot` from its next epoch on, with this allocation once its speed is known."""
+
+    at: float
+    job: str
+    kind: NodeKind
+    allocation: Allocation | None
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,7 @@ class RunEpoch:
     The functions stop themselves after `deadline` seconds; `reservation` pays until then. With `stall_timeouts`, a
     gang without progress is stopped sooner. Without `evaluate` only the speed is measured: the report has no loss.
     `after_epoch` is what a program said at its last report, see `last_epoch`. `nodes`: of a job that is billed by
-    nodes, the prices of its own.
+    nodes, the prices of its own. `pace`: how fast its nodes are, as the job's file says of their kinds.
     """
 
     at: float
@@ -104,6 +115,7 @@ class RunEpoch:
     job_forecast: JobForecast | None = None
     after_epoch: float | None = None
     nodes: tuple[tuple[str, Instance], ...] = ()
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +225,7 @@ class NoticeAccount:
 
 Action = (
     SetAllocation
+    | ChooseNodes
     | SavePolicyState
     | DeployPods
     | ReleasePods

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import NOTHING, by_node
+from coach.core.cluster import NOTHING, NodeKind, by_node
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import transitions
@@ -137,6 +137,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
             group=order.group,
             report=report,
             predicted_seconds=order.predicted_seconds,
+            pace=order.pace,
             job_forecast=order.job_forecast,
             cost=job.charges.get(order.token, 0),  # settled when a worker was lost
             ordinal=ordinal,
@@ -247,6 +248,10 @@ def _set_allocation(job: Job, action: act.SetAllocation) -> None:
     job.timer = ""
 
 
+def _choose_nodes(job: Job, action: act.ChooseNodes) -> None:
+    job.on, job.on_allocation = action.kind, action.allocation
+
+
 def _save_policy_state(job: Job, action: act.SavePolicyState) -> None:
     job.policy_state = action.known
 
@@ -283,6 +288,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.billed_pods = tuple(job.pods[pod].pod for pod in action.pods)
     job.billed_until = action.at
     job.billed_book = job.book_on(action.nodes)
+    job.last_pace = action.pace
     job.lease_until = action.at + action.deadline + LEASE_SECONDS
     if job.started_at is None:
         job.started_at = action.at
@@ -310,6 +316,8 @@ def _settle(job: Job, action: act.Settle) -> None:
         job.epochs[-1].cost += action.amount
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)
+    if job.on is NodeKind.SPOT:
+        job.spot_seconds += max(0.0, action.until - job.billed_until)
     if job.billed_book is not None:
         held, placed = job.billed_resources, by_node(job.billed_pods)
         paid = job.billed_book.paid_until(held, job.billed_until, action.until, placed, job.machines_paid)
@@ -397,6 +405,7 @@ _APPLY: dict[type, Callable[[Job, Any], Phase | None]] = {
     ev.ModelAccepted: _model_accepted,
     ev.AccountSet: _account_set,
     act.SetAllocation: _set_allocation,
+    act.ChooseNodes: _choose_nodes,
     act.SavePolicyState: _save_policy_state,
     act.DeployPods: _deploy_pods,
     act.ReleasePods: _release_pods,

@@ -114,10 +114,12 @@ class ReducerJobView:
 
     @property
     def fixed(self) -> Allocation | None:
-        """A probe under way, a program that stays as it is, or the smallest allocation while no speed is known."""
+        """A probe under way, a program that stays as it is, the smallest allocation while no speed is known; else what
+        was chosen with its nodes (`spec.spot`).
+        """
         if (self.busy and self._job.kind is EpochKind.PROBE) or self._job.stays:
             return self.current
-        return self.minimum if self._job.speed is None else None
+        return self.minimum if self._job.speed is None else self._job.on_allocation
 
     @cached_property
     def measured(self) -> frozenset[Allocation]:
@@ -151,8 +153,14 @@ class ReducerJobView:
         """Seconds that a change has cost this job so far: its median epoch with a new group minus that without."""
         return self._job.times.restart
 
-    def speed(self, allocation: Allocation, /) -> float:
+    def speed(self, allocation: Allocation, kind: str | None = None, /) -> float:
         """Epochs/s as fitted, evaluation and checkpoint included."""
+        if kind is not None and (factors := self._job.spec.speed_by_kind):
+            change = factors.get(kind, 1.0) / self._job.pace
+            if change != 1.0 and self._job.speed is not None:
+                training = 1.0 / self._job.speed.predict(*allocation)
+                there = self._factors.speed / self.speed(allocation) + training * (1.0 / change - 1.0)
+                return self._factors.speed / there
         if allocation not in self._speeds:
             if not self._speeds and self._job.speed is not None:
                 # A policy reads many of them next.

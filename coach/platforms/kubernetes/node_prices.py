@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -95,7 +96,7 @@ class NodePrices:
     def of(self, found: Object) -> Node:
         """The node with its price, where it is known."""
         node = nodes.read(found)
-        return Node(node.name, node.capacity, self._price(node, found))
+        return replace(node, price=self._price(node, found))
 
     def _price(self, node: Node, found: Object) -> Instance | None:
         has = node.capacity

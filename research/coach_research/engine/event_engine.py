@@ -81,6 +81,7 @@ class Engine:
         `log` gets one line for each event and action.
         """
         self.cluster = cluster
+        self.kinds = cluster.kinds or ("",) * len(cluster.capacity)
         self.policy = by_events(policy)
         self.knowledge = knowledge or PerfectKnowledge()
         self.record = record or EngineRecord(cluster)
@@ -249,9 +250,10 @@ class Engine:
         # Rounded, so that the sum of many rates ends exactly at the epoch's boundary.
         job.done_at_mark = float(round(job.done_at_mark))
         if job.done_at_mark >= job.pace_ends:
-            before = job.pace
+            before = job.solo
             job.keep_pace()
-            job.solo, job.rate = job.true_speed(job.plan), job.rate * job.pace / before
+            job.solo = job.true_speed(job.plan)
+            job.rate *= job.solo / before
         self._stamp(job)
         if self._boundaries:
             self._send(EpochEnded(number, int(job.done_at_mark)))
