@@ -358,6 +358,19 @@ def search() -> str:
 
 
 @block(
+    "python -m benchmarks.curves",
+    "2026-11-28",
+    "public curves: independent of the machine",
+    "curves/taskset.md",
+)
+def taskset() -> str:
+    """The last value of TaskSet's curves, predicted from their beginnings."""
+    return columns(
+        table("curves/taskset.md"), "after", "method", "error", "bias", "inside", "inside, worst task", "score"
+    )
+
+
+@block(
     "coach experiment shockwave-physical",
     "2026-11-27",
     "simulated: independent of the machine",

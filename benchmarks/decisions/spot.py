@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coach_research.policies.spot import Terms, elastic
+from coach.core.policies.spot import Terms, elastic
 from coach_research.policies.uniform_progress import greedy, uniform_progress
 from coach_research.spot_traces import Choose, Ran, Trace, bound, run
 

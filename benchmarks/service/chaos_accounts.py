@@ -22,8 +22,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.service.test_webhook import DEAR
-
 from benchmarks.harness import RESULTS, write_csv, write_table
 from coach import Client
 from coach.core.jobs import actions as act
@@ -34,6 +32,7 @@ from coach.core.money import to_amount
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
+from tests.service.test_messages import DEAR
 from tests.web.conftest import Serving
 
 OUT = RESULTS / "accounts" / "kills.csv"

@@ -1,6 +1,6 @@
 """Elastic parameter servers compared with ps-lite, side by side: steps a second, and what a change costs.
 
-    python -m benchmarks.training.elastic_servers [--rounds 5] [--seconds 10]
+    python -m benchmarks.training.elastic_servers [--rounds 5] [--seconds 10] [--speed]
 
 Real functions on this machine, one thread each. Writes tables to results/elastic: speed.md, changes.md (in the form of
 DL2's Figure 13: what training waits for when servers are added, compared with a restart from a checkpoint), steps.md
@@ -141,35 +141,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10, help="about how long each speed is measured")
+    parser.add_argument("--speed", action="store_true", help="write speed.md alone")
     options = parser.parse_args()
     results = RESULTS / "elastic"
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         template = Template(Path(folder) / "template.sock")
         gang = Gang(2, 4, network=61, COACH_ZYGOTE_TEMPLATE=str(template.path))
+        other = Template(Path(folder) / "other.sock", COACH_SHARED_MEMORY="0")
+        apart = Gang(2, 2, network=62, COACH_ZYGOTE_TEMPLATE=str(other.path))
         try:
             bench = Bench(Path(folder), gang)
-            speeds(bench, options.rounds, options.seconds, results / "speed.md")
-            pauses(bench, options.rounds, results)
+            speeds(bench, Bench(Path(folder), apart), options.rounds, options.seconds, results / "speed.md")
+            if not options.speed:
+                pauses(bench, options.rounds, results)
         finally:
             gang.close()
+            apart.close()
             template.close()
+            other.close()
 
 
-def speeds(bench: Bench, rounds: int, seconds: float, file: Path) -> None:
-    """Both kinds of servers, one after the other in each round."""
+def speeds(bench: Bench, apart: Bench, rounds: int, seconds: float, file: Path) -> None:
+    """All kinds of servers, one after the other in each round; `apart`: functions that share no memory."""
     rows = []
+    kinds = {"ps-lite": (bench, False), "by messages": (apart, True), "elastic": (bench, True)}
     for model, a_second in ((LENET, 15), (TEN, 6)):
         samples = 128 * max(3, int(seconds * a_second))
         for workers, servers in SIZES:
-            found: dict[bool, list[float]] = defaultdict(list)
+            found: dict[str, list[float]] = defaultdict(list)
             for number in range(rounds):
-                for elastic in (bool(number % 2), not number % 2):
-                    found[elastic].append(bench.speed(model, workers, servers, samples, elastic=elastic))
-            ours, theirs = statistics.median(found[True]), statistics.median(found[False])
+                for kind in list(kinds)[:: -1 if number % 2 else 1]:
+                    of, elastic = kinds[kind]
+                    found[kind].append(of.speed(model, workers, servers, samples, elastic=elastic))
+            middle = {kind: statistics.median(of) for kind, of in found.items()}
             row = {"model": model, "workers x servers": f"{workers}x{servers}"}
-            row |= {"ps-lite": f"{theirs:.2f}", "elastic": f"{ours:.2f}", "ratio": f"{ours / theirs:.2f}"}
-            pairs = sorted(a / b for a, b in zip(found[True], found[False], strict=True))
+            row |= {"ps-lite": f"{middle['ps-lite']:.2f}", "elastic, by messages": f"{middle['by messages']:.2f}"}
+            row |= {"elastic": f"{middle['elastic']:.2f}", "ratio": f"{middle['elastic'] / middle['ps-lite']:.2f}"}
+            pairs = sorted(a / b for a, b in zip(found["elastic"], found["ps-lite"], strict=True))
             rows.append(row | {"ratio of rounds": f"{pairs[0]:.2f} to {pairs[-1]:.2f}"})
             print(rows[-1], flush=True)
     write_table(file, "Steps a second", COMMAND, rows)

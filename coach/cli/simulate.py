@@ -71,9 +71,9 @@ FidelityOption = Annotated[
 Rescale = Annotated[
     str,
     typer.Option(
-        metavar="restart|elastic",
-        help="What a change of workers or servers costs: a new group, as measured or assumed of the job, or 0.09 s, as "
-        "measured of elastic servers with 10 million weights. Not with --trace.",
+        metavar="restart|elastic[:MILLIONS]",
+        help="What a change of workers or servers costs: a new group, as measured or assumed of the job, or what was "
+        "measured of elastic servers with so many million weights (10: 0.09 s). Not with --trace.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, each with other noise and faults.")]
@@ -384,12 +384,15 @@ def _fidelity(asked: str | None, trace: str) -> Fidelity:
 def _rescaling(asked: str, trace: str) -> float | None:
     """Seconds that a change costs; None: a new group. Raises UserError."""
     from coach.core.errors import UserError
-    from coach.studies.simulation_inputs import ELASTIC_RESCALE_SECONDS
+    from coach.studies.simulation_inputs import elastic_rescale
 
-    if asked not in {"restart", "elastic"} or (trace and asked == "elastic"):
-        right = "restart or elastic, and elastic with job files or a --journal alone"
+    if asked == "restart":
+        return None
+    kind, _, millions = asked.partition(":")
+    if trace or kind != "elastic" or not re.fullmatch(r"\d{0,6}([.]\d+)?", millions):
+        right = "restart, or, with job files or a --journal, elastic or elastic:MILLIONS of weights, such as elastic:25"
         raise UserError(f"--rescale {asked}: use {right}; nothing was simulated")
-    return ELASTIC_RESCALE_SECONDS if asked == "elastic" else None
+    return elastic_rescale(float(millions)) if millions else elastic_rescale()
 
 
 def _assumed(fidelity: Fidelity, budgets: int) -> str:

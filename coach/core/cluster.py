@@ -26,6 +26,14 @@ class Placement(StrEnum):
     DEFAULT = "default"
 
 
+class NodeKind(StrEnum):
+    """What a job with `spec.spot` takes for its next epoch."""
+
+    NOTHING = "nothing"
+    SPOT = "spot"  #: nodes that are cheap, and may go away
+    ON_DEMAND = "on-demand"
+
+
 class Allocation(NamedTuple):
     """Numbers of workers and servers that a job has for an epoch: the (w, s) of the thesis."""
 
@@ -101,12 +109,14 @@ class Node:
     """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known.
 
     Jobs may train faster on one `kind` of nodes than on another: its GPUs' product, or its instance type.
+    `spot`: it is cheap, and may go away.
     """
 
     name: str
     capacity: Resources
     price: Instance | None = field(default=None, compare=False)
     kind: str = field(default="", compare=False)
+    spot: bool = False
 
 
 class Taken(NamedTuple):

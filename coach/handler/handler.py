@@ -461,15 +461,11 @@ class Handler:
 
     async def _fit(self, action: act.FitModels) -> None:
         job = self.jobs[action.job]
-        speeds, points, metric, epochs_trained = (
-            job.speed_points(),
-            job.curve_points(),
-            job.spec.curve,
-            job.epochs_trained,
-        )
+        speeds, points, epochs_trained = job.speed_points(), job.curve_points(), job.epochs_trained
+        metric, either = job.spec.curve, job.spec.chooses_servers
 
         def fitted() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-            speed, convergence = fit_models(speeds, points, metric)
+            speed, convergence = fit_models(speeds, points, metric, either)
             return speed, convergence and FittedCurve(convergence, epochs_trained).asked(job.spec.target)
 
         try:

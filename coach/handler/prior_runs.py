@@ -48,7 +48,7 @@ def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node,
     if points:
         from coach.core.estimation.fit import fit_models  # SciPy: slow to import
 
-        surface, _ = fit_models(job.speed_points(), (), job.spec.curve)
+        surface, _ = fit_models(job.speed_points(), (), job.spec.curve, job.spec.chooses_servers)
         job.surface = None if surface is None else FittedSpeed(surface)
     if job.spec.speed_by_kind:
         job.see_nodes(nodes)

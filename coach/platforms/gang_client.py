@@ -159,6 +159,11 @@ class GangClient:
                 await self._call(self.members[0], body, ANSWER_SECONDS)
 
     @property
+    def job(self) -> str:
+        """Whose epoch it is."""
+        return self._order.action.job
+
+    @property
     def stopping(self) -> bool:
         """Whether `stop` was called."""
         return self._stop.done()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.cluster import Allocation
+from coach.core.cluster import Allocation, NodeKind
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.accounts import NOTICES
@@ -197,6 +197,12 @@ class EventFormatter:
     def _lost(self, job: Job, record: ev.PodLost) -> str:
         return f"{record.pod.name} is gone: {record.message}"
 
+    def _nodes(self, _job: Job, record: act.ChooseNodes) -> str | None:
+        if record.kind is NodeKind.NOTHING:
+            return None  # the status says it
+        size = f", {record.allocation}" if record.allocation else ""
+        return f"takes {record.kind.value} nodes{size}: {record.message}"
+
     def _notice(self, _job: Job, record: act.NoticeAccount) -> str:
         return notice(record)
 
@@ -250,6 +256,7 @@ _FORMATTERS: dict[type, Any] = {
     ev.PodLost: EventFormatter._lost,
     act.RollBack: EventFormatter._back,
     act.SetAllocation: EventFormatter._decide,
+    act.ChooseNodes: EventFormatter._nodes,
     act.RunEpoch: EventFormatter._run,
     act.Settle: EventFormatter._settle,
     act.SetStatus: EventFormatter._enter,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.journal import Journal
@@ -15,9 +17,16 @@ from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import find_speed
 from coach.simulation.dynamics.synthetic import assumed
 
-#: What a change costs a job on elastic servers: the most of the medians with 10 million weights (40 MB) in
-#: results/elastic/changes.md, of three servers more. ps-lite's restart took 982 to 1,108 ms there.
-ELASTIC_RESCALE_SECONDS = 0.09
+#: What a change costs a job on elastic servers: million weights, and the most of the medians in
+#: results/elastic/changes.md, of two or three servers more, in seconds. ps-lite's restart took 0.3 to 2.3 s there.
+ELASTIC_RESCALES = ((0.0, 0.006), (0.4, 0.007), (1.0, 0.018), (10.0, 0.09), (25.0, 0.187))
+
+
+def elastic_rescale(millions: float = 10.0) -> float:
+    """Seconds that a change costs with so many million weights: between the measured sizes, and on beyond them."""
+    weights, seconds = zip(*ELASTIC_RESCALES, strict=True)
+    beyond = max(millions / weights[-1], 1.0)
+    return float(np.interp(millions, weights, seconds)) * beyond
 
 
 def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:

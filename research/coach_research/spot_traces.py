@@ -1,4 +1,4 @@
-"""A job on one zone's published availability of spot machines, under any policy of `coach_research.policies.spot`.
+"""A job on one zone's published availability of spot machines, under any policy of `coach.core.policies.spot`.
 
 A trace is a JSON file of skypilot-org/spot-traces: `metadata.gap_seconds`, and in `data` how many machines were to be
 had at each tick. The files are read where they are; none is committed, as they have no licence.
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from coach_research.policies.spot import Holding, Kind, Situation, Terms
+from coach.core.cluster import NodeKind as Kind
+from coach.core.policies.spot import Holding, Situation, Terms
 
 Choose = Callable[[Situation, Terms], Holding]
 

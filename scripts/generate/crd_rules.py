@@ -223,13 +223,6 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
         _of_pytorch(
             rule(
-                f"{_ALL_REDUCE} || self.servers.min > 0",
-                "Coach does not choose between servers and all-reduce - 1 or more; or max: 0, all-reduce",
-                ".servers.min",
-            )
-        ),
-        _of_pytorch(
-            rule(
                 f"{_ALL_REDUCE} || {_SERVED}",
                 f"does not run on elastic servers - {', '.join(SERVED_OPTIMIZERS)}; or servers: {{max: 0}}",
                 ".optimizer.name",
@@ -414,7 +407,7 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
 
 _YEAR = 365 * 86400
 #: Durations that are not 0.
-_ABOVE_0 = (("timeLimit",), ("startTimeout",), ("epoch", "time"))
+_ABOVE_0 = (("timeLimit",), ("startTimeout",), ("epoch", "time"), ("spot", "deadline"))
 
 
 def _seconds() -> str:

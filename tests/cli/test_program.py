@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from coach.cli.main import invoke
 from coach.cli.program import loaded, name_of, options, split, target_of
@@ -195,3 +197,53 @@ def test_a_program_is_tried_until_its_first_report(tmp_path: Path, script: str, 
     )
     assert done.returncode == code, done
     assert words in done.stdout + done.stderr
+
+
+#: Goes on from its newest checkpoint.
+GOES_ON = """
+import os, pathlib, time
+state = pathlib.Path(os.environ["COACH_CHECKPOINTS"], "epoch")
+epoch = int(state.read_text()) if state.exists() else 0
+while True:
+    time.sleep(0.5)
+    epoch += 1
+    state.write_text(str(epoch))
+    print(f"epoch {epoch} eval_loss {1 / epoch:.4f}", flush=True)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.full
+def test_of_two_programs_one_has_the_spot_node_and_the_other_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GOES_ON)
+    line = "- {{name: {}, cpu: 1, memory: 2Gi, offer: '{}'}}\n"
+    offers = line.format("cheap", "aws/m8i-flex.large:spot"), line.format("dear", "aws/m8i-flex.large")
+    (tmp_path / "cluster.yaml").write_text(f"nodes:\n{''.join(offers)}")
+    first: dict[str, Any] = {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "first"},
+        "spec": {
+            "program": {"command": [sys.executable, "train.py"], "resumes": True},
+            "target": {"metric": "eval_loss", "value": 0.08, "epochsInARow": 1},
+            "budget": {"amount": 0.01, "currency": "USD"},
+            "prices": "nodes",
+            "spot": {"deadline": "10m"},
+            "gracePeriod": "2s",
+            "maxEpochs": 20,
+            "resources": {"worker": {"cpu": "1", "memory": "512Mi"}},
+        },
+    }
+    second = deepcopy(first)
+    second["metadata"]["name"] = "second"
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all([first, second]))
+    command = [sys.executable, "-m", "coach.cli.main", "run", "jobs.yaml", "--nodes", "cluster.yaml"]
+    environment = {**os.environ, "COACH_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    said = done.stdout + done.stderr
+    of_second = [row.partition(" second: ")[2] for row in said.splitlines() if " second: " in row]
+    begins = ("takes on-demand nodes: ", "waits for spot nodes: ", "takes spot nodes, ")
+    changes = [row for row in of_second if row.startswith(begins)]
+    assert [row.startswith(begin) for row, begin in zip(changes, begins, strict=True)] == [True] * 3, said
+    assert "first: takes on-demand" not in said

@@ -189,8 +189,8 @@ def test_a_guessed_framework_rules_the_rest_of_the_file(folder):
     assert loaded.model.sha256 == hashlib.sha256(b"import torch\n").hexdigest()
     assert loaded.limits.largest == (2, 0)
     (folder / "job.yaml").write_text(GOOD + "  servers: {min: 0}\n")
-    [message] = load_mistakes(folder / "job.yaml")
-    assert "spec.servers.min: Coach does not choose between servers and all-reduce" in message
+    chosen = load_jobs([folder / "job.yaml"])[0].spec.spec
+    assert (chosen.limits.smallest, chosen.limits.largest) == ((1, 0), (4, 4)), "Coach chooses from these"
 
 
 def test_what_the_file_says_of_the_framework_counts(folder):

@@ -261,6 +261,15 @@ def prices(handler: Handler) -> None:
     handler.ended("changed")
 
 
+def spot(handler: Handler) -> None:
+    """Two jobs and room for one on a spot node: the second waits for it, or takes the other node."""
+    for name, epochs in (("first", 14), ("second", 8)):
+        wanted = {"spot": {"deadline": "20m"}, "workers": {"min": 1, "max": 1}, "target": {"loss": 1e-9}}
+        handler.submit(job(name, prices="nodes", maxEpochs=epochs, **wanted))
+        handler.epochs(name, 1)
+    handler.ended("first", "second")
+
+
 JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
     "kinds": (kinds, "coach", ("--nodes", "1x4")),
     "shared": (shared, "drf", ("--nodes", "2x2", "--policy", "drf")),
@@ -268,6 +277,7 @@ JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
     "program": (program, "coach", ("--nodes", "1x2")),
     "accounts": (accounts, "coach", ("--nodes", "2x2")),
     "prices": (prices, "coach", ("--nodes", str(ROOT / "tests/journals/nodes.yaml"))),
+    "spot": (spot, "coach", ("--nodes", str(ROOT / "tests/journals/spot_nodes.yaml"))),
 }
 
 

@@ -25,7 +25,7 @@ SCHEMA = FOLDER / "schema.json"
 
 
 def test_there_are_journals_of_every_kind() -> None:
-    assert {"kinds", "shared", "faults", "program", "accounts", "cluster"} <= {
+    assert {"kinds", "shared", "faults", "program", "accounts", "spot", "cluster"} <= {
         file.name.partition(".")[0] for file in FILES
     }
 

@@ -83,11 +83,12 @@ def job_file(folder: Path, **spec: object) -> Path:
     return path
 
 
+@pytest.mark.parametrize("servers", ["ps-lite", pytest.param("elastic", marks=pytest.mark.full)])
 def test_a_job_trains_to_its_target_as_functions_that_are_gone_afterwards(
-    coach: Coach, nuclio: Nuclio, tmp_path: Path
+    servers: str, coach: Coach, nuclio: Nuclio, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
-    two = {"workers": {"min": 2, "max": 2}, "resources": LARGE}
+    two = {"workers": {"min": 2, "max": 2}, "resources": LARGE, "parameterServer": servers}
     file = job_file(tmp_path, target={"loss": 1.0, "epochsInARow": 1}, **two)
     ran = coach_command(coach, home, "run", "--platform", "nuclio", str(file), "-o", "json")
     assert ran.returncode == 0, ran.stderr

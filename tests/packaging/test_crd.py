@@ -379,6 +379,7 @@ AROUND: dict[str, Document] = {
         **{"workers": {"max": 1024}, "servers": {"max": 1024}, "batchSize": 1024},
     },
     "workers": {"batchSize": 10**6},
+    "spot": {"prices": "nodes"},
 }
 
 
@@ -389,6 +390,10 @@ def test_what_the_rules_cannot_see_is_known(admin: Client) -> None:
     assert refusal(admin, good(**changes)) == ""
     with pytest.raises(UserError):
         read_jobs(yaml.safe_dump(good(**changes)))
+    # Whose prices a job pays.
+    assert refusal(admin, good(spot={"deadline": "52h"})) == ""
+    with pytest.raises(UserError, match="prices: nodes"):
+        read_jobs(yaml.safe_dump(good(spot={"deadline": "52h"})))
     # What optimizers there are, and their arguments, the functions' Python knows alone.
     assert refusal(admin, good(optimizer={"learningRate": 0.1, "no_such": 1})) == ""
     offers = (

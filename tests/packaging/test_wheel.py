@@ -164,6 +164,7 @@ def test_before_the_first_use_doctor_says_what_will_come(installed: Installed) -
     assert "coach run" in functions["next_step"]
 
 
+@pytest.mark.full
 @pytest.mark.mxnet
 def test_it_runs_a_job_with_a_python_for_the_functions_that_is_there(installed: Installed) -> None:
     python = os.environ.get("COACH_FUNCTIONS_PYTHON") or str(ROOT / ".venv-functions/bin/python")

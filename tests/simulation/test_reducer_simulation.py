@@ -23,6 +23,7 @@ from coach.plugins import policy
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.faults import Faults
 from coach.simulation.reducer_simulation import Driver
+from coach.studies.simulation_inputs import elastic_rescale
 from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
 
 pytestmark = pytest.mark.standard
@@ -64,6 +65,13 @@ def test_a_change_costs_what_elastic_servers_take_where_that_is_said() -> None:
     assert ended[None].changes > 0 and ended[0.09].changes > 0
     # The first group is formed in both.
     assert 30.0 < ended[0.09].ended < ended[None].ended - 30.0 * (ended[None].changes - 1)
+
+
+def test_the_price_of_a_change_grows_with_the_weights_as_measured() -> None:
+    prices = [elastic_rescale(millions) for millions in (0.1, 0.4, 10.0, 25.0, 100.0)]
+    assert prices == sorted(prices)
+    assert (prices[2], prices[3], elastic_rescale()) == (0.09, 0.187, 0.09)
+    assert prices[4] == pytest.approx(4 * 0.187)
 
 
 @pytest.mark.parametrize("framework", ["mxnet", "pytorch"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import Role
-from coach.core.estimation.forms import ALL_REDUCE
+from coach.core.estimation.forms import ALL_REDUCE, EITHER
+from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
@@ -109,3 +111,38 @@ def test_the_shipped_speeds_are_finite_without_servers(model: str) -> None:
     assert all(0 < speed(workers, 0) < 1e3 for workers in range(1, 33))
     assert speed(1, 0) == speed(1, 1)
     assert speed(3, 0) == speed(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "served"),
+    [
+        # All-reduce does not pay with several workers, servers do.
+        (lambda w, s: 10 / w + (4.0 * (w - 1) if s == 0 else 0.2 * w / s), True),
+        (lambda w, s: 10 / w + (0.2 * (w - 1) if s == 0 else 8.0 * w / s), False),
+        # One server is slower than none, three are faster: a valley between the two.
+        (lambda w, s: 10 / w + (1.0 * (w - 1) if s == 0 else 12.0 / s**3), True),
+    ],
+)
+def test_coach_measures_both_and_chooses_between_servers_and_all_reduce(epoch: Any, served: bool) -> None:
+    records: list[Any] = []
+    driver = Driver(nodes(2, 8), policy("coach"), seed=1, journal=records.append)
+    document = spec("job", framework="pytorch", servers={"min": 0, "max": 4}, workers={"max": 4}, maxEpochs=40)
+    true = JobDynamics(lambda w, s: 1.0 / epoch(w, s), lambda x: 1 / (0.05 * x + 0.5) + 0.1, speed_noise=0.02)
+    driver.submit_at(0.0, "job", document, true)
+    driver.run()
+    ended = driver.ended["job"].final
+    orders = [record for record in records if isinstance(record, act.RunEpoch)]
+    probed = {order.allocation.servers > 0 for order in orders if order.kind is EpochKind.PROBE}
+    assert probed == {True, False}, "both are measured"
+    last = ended.full_epochs[-1].allocation
+    assert (last.servers > 0) == served, f"it trains with {last}"
+    best = min(epoch(w, s) for w in range(1, 5) for s in range(5))
+    assert epoch(*last) < 1.3 * best, f"{last} takes {epoch(*last):.1f} s, the best {best:.1f}"
+    assert ended.speed is not None and ended.speed.form == EITHER.name
+    assert SpeedModel.from_dict(ended.speed.to_dict()) == ended.speed
+    for before, order in itertools.pairwise(orders):
+        if (before.allocation.servers > 0) != (order.allocation.servers > 0):
+            assert order.group != before.group, "the other way to exchange is another group"
+    # What was measured with servers says nothing of how more workers do without, and the other way round.
+    learned = learn(list(runs_of(records).values())).speed
+    assert learned(*last) == pytest.approx(1.0 / epoch(*last), rel=0.1)

@@ -63,7 +63,7 @@ class Shapes:
         u = -np.log(inside) / self.rate
         u[powers] = (inside[powers] ** (-1.0 / self.power[powers]) - 1.0) / self.rate[powers]
         r, m = self.rate[logistic], self.midpoint[logistic]
-        u[logistic] = m + np.log((1.0 + np.exp(-r * m)) / inside[logistic] - 1.0) / r
+        u[logistic] = m + np.log(((1.0 - inside[logistic]) + np.exp(-r * m)) / inside[logistic]) / r
         return np.where(g > 0, np.maximum(u, 0.0), np.inf)
 
 

@@ -10,10 +10,13 @@ from coach.core.estimation.speed import SpeedPoint, fit_speed
 
 
 def fit_models(
-    speeds: Sequence[SpeedPoint], curve: Sequence[CurvePoint], metric: Metric
+    speeds: Sequence[SpeedPoint], curve: Sequence[CurvePoint], metric: Metric, either: bool = False
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The speed and convergence models of these points as `to_dict` gives them; None without points."""
+    """The speed and convergence models of these points as `to_dict` gives them; None without points.
+
+    `either`: see `fit_speed`.
+    """
     return (
-        fit_speed(speeds).to_dict() if speeds else None,
+        fit_speed(speeds, either).to_dict() if speeds else None,
         fit_convergence(curve, metric).to_dict() if curve else None,
     )

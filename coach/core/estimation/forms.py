@@ -1,6 +1,6 @@
-"""The two forms of a speed surface: the terms that sum to the time of an epoch, and the prior of their coefficients.
+"""The forms of a speed surface: the terms that sum to the time of an epoch, and the prior of their coefficients.
 
-Both are linear in their coefficients, all of them >= 0, so that bounded least squares fit them:
+All are linear in their coefficients, all of them >= 0, so that bounded least squares fit them:
 
 * `parameter-server`:
   `1/v = a/w + b + c·w/s + d·w + e·s + f/s`: work divided among workers, work that is not, traffic of w workers
@@ -12,6 +12,8 @@ Both are linear in their coefficients, all of them >= 0, so that bounded least s
   where one worker does it alone (a), what of it more workers do not divide together with the gradients that they
   exchange (b: a ring moves 2·(1 - 1/w) times the parameters, Patarasu and Yuan 2009), and the cost of keeping workers
   in step. A single worker exchanges nothing.
+* `all-reduce-or-servers`, for a job that may have servers or none: the terms of the first with servers, of the second
+  without, each with coefficients of its own. What was measured in one says of the other only how fast one worker is.
 
 Coefficients are relative to the time in `kriging.Fit.scale`, so that no unit matters.
 """
@@ -27,7 +29,10 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
-FormName = Literal["parameter-server", "all-reduce"]
+FormName = Literal["parameter-server", "all-reduce", "all-reduce-or-servers"]
+#: The servers that a job without any is fitted with: far from one, so that deviations measured with servers do not
+#: reach it.
+NO_SERVERS = 1.0 / 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Form:
     """A surface `1/v = sum of coefficient x term`, coefficients >= 0."""
 
     name: FormName
-    #: (workers, servers) -> the k terms; a job without servers is fitted as if it had one
+    #: (workers, servers) -> the k terms; without servers, NO_SERVERS
     terms: Callable[[Any, Any], tuple[Any, ...]]
     #: Prior mean of each coefficient, as a share of the whole at (1, 1), [k].
     prior: FloatArray
@@ -63,5 +68,19 @@ ALL_REDUCE = Form(
     np.array([1.20, 0.60, 0.15]),
 )
 
+
+def _either(w: Any, s: Any) -> tuple[Any, ...]:
+    served = (s >= 1.0) * 1.0
+    with_servers = (served * term for term in PARAMETER_SERVER.terms(w, s))
+    return *with_servers, *((1.0 - served) * term for term in ALL_REDUCE.terms(w, s))
+
+
+EITHER = Form(
+    "all-reduce-or-servers",
+    _either,
+    np.concatenate([PARAMETER_SERVER.prior, ALL_REDUCE.prior]),
+    np.concatenate([PARAMETER_SERVER.doubt, ALL_REDUCE.doubt]),
+)
+
 # Written once, the terms serve single numbers and arrays.
-FORMS: dict[str, Form] = {form.name: form for form in (PARAMETER_SERVER, ALL_REDUCE)}
+FORMS: dict[str, Form] = {form.name: form for form in (PARAMETER_SERVER, ALL_REDUCE, EITHER)}

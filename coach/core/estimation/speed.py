@@ -12,7 +12,7 @@ import numpy as np
 
 from coach.core.estimation.aggregation import merged
 from coach.core.estimation.drift import at_present_level
-from coach.core.estimation.forms import ALL_REDUCE, FORMS, PARAMETER_SERVER, FloatArray, FormName
+from coach.core.estimation.forms import ALL_REDUCE, EITHER, FORMS, NO_SERVERS, PARAMETER_SERVER, FloatArray, FormName
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
 from coach.core.estimation.numerics import ndtr
@@ -254,7 +254,10 @@ class SpeedModel:
     def from_dict(cls, data: Mapping[str, Any]) -> SpeedModel:
         """The model that `to_dict` described."""
         points = tuple(SpeedPoint(*point) for point in data["points"])
-        theta, form = data.get("theta"), _form(points)  # old journals have no theta, or one of another form
+        theta, form = (
+            data.get("theta"),
+            _form(points, data["form"] == EITHER.name),
+        )  # old journals have no theta, or one of another form
         known = tuple(theta) if theta and data["form"] == form else None
         return cls(form, points, data.get("noise", NOISE**2), known)
 
@@ -265,9 +268,10 @@ def fitted(form: FormName, points: tuple[SpeedPoint, ...], theta: tuple[float, .
     return fit_form(FORMS[form], *_columns(points), None if theta is None else np.array(theta))
 
 
-def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
+def fit_speed(points: Sequence[SpeedPoint], either: bool = False) -> SpeedModel:
     """The surface through one or more `points`, in the order measured: parameter servers, or all-reduce without any.
 
+    `either`: of a job that may have servers or none, whatever was measured so far.
     They are scaled to the present level (`at_present_level`), and those of one configuration are combined (`merged`).
     Points with a speed or weight outside MEASURABLE are left out. Raises ValueError when none is left.
     """
@@ -277,11 +281,14 @@ def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
     now, noise = at_present_level(usable)
     known = merged(now)
-    return SpeedModel(_form(known), known, noise)
+    return SpeedModel(_form(known, either), known, noise)
 
 
-def _form(points: Sequence[SpeedPoint]) -> FormName:
-    return (PARAMETER_SERVER if any(point.servers for point in points) else ALL_REDUCE).name
+def _form(points: Sequence[SpeedPoint], either: bool) -> FormName:
+    served = {point.servers > 0 for point in points}
+    if either or len(served) > 1:
+        return EITHER.name
+    return (PARAMETER_SERVER if True in served else ALL_REDUCE).name
 
 
 def next_probe(
@@ -341,13 +348,13 @@ def _thinned(candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _fitted_servers(servers: int) -> float:
-    """The servers that a model is fitted with: a job without any has one surface along the workers alone."""
-    return float(max(servers, 1))
+    """The servers that a model is fitted with."""
+    return float(servers or NO_SERVERS)
 
 
 def _places(where: Sequence[tuple[int, int]]) -> tuple[FloatArray, FloatArray]:
     w, s = np.array(where, dtype=np.float64).reshape(-1, 2).T
-    return w, np.maximum(s, 1.0)
+    return w, np.maximum(s, NO_SERVERS)
 
 
 def _columns(points: Sequence[SpeedPoint]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -92,6 +92,11 @@ class Snapshot:
             self.free[node] = self.free[node] + requests
             self.jobs[node].discard(job)
 
+    def bar(self, nodes: Iterable[str]) -> None:
+        """Let nothing more be placed on these nodes."""
+        for name in self.free.keys() & set(nodes):
+            self.free[name] = Resources(0.0, 0.0)
+
     def holds(self, job: str) -> bool:
         """Whether `job` has a pod on any node."""
         return job in self._held

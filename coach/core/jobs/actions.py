@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.cluster import Allocation, Instance, Pod, PodId
+from coach.core.cluster import Allocation, Instance, NodeKind, Pod, PodId
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.reasons import Reason
@@ -25,6 +25,17 @@ class SetAllocation:
     allocation: Allocation
     kind: EpochKind
     why: tuple[DecisionStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseNodes:
+    """The nodes of a job with `spec.spot` from its next epoch on, with this allocation once its speed is known."""
+
+    at: float
+    job: str
+    kind: NodeKind
+    allocation: Allocation | None
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +225,7 @@ class NoticeAccount:
 
 Action = (
     SetAllocation
+    | ChooseNodes
     | SavePolicyState
     | DeployPods
     | ReleasePods

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import NOTHING, by_node
+from coach.core.cluster import NOTHING, NodeKind, by_node
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import transitions
@@ -248,6 +248,10 @@ def _set_allocation(job: Job, action: act.SetAllocation) -> None:
     job.timer = ""
 
 
+def _choose_nodes(job: Job, action: act.ChooseNodes) -> None:
+    job.on, job.on_allocation = action.kind, action.allocation
+
+
 def _save_policy_state(job: Job, action: act.SavePolicyState) -> None:
     job.policy_state = action.known
 
@@ -312,6 +316,8 @@ def _settle(job: Job, action: act.Settle) -> None:
         job.epochs[-1].cost += action.amount
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)
+    if job.on is NodeKind.SPOT:
+        job.spot_seconds += max(0.0, action.until - job.billed_until)
     if job.billed_book is not None:
         held, placed = job.billed_resources, by_node(job.billed_pods)
         paid = job.billed_book.paid_until(held, job.billed_until, action.until, placed, job.machines_paid)
@@ -399,6 +405,7 @@ _APPLY: dict[type, Callable[[Job, Any], Phase | None]] = {
     ev.ModelAccepted: _model_accepted,
     ev.AccountSet: _account_set,
     act.SetAllocation: _set_allocation,
+    act.ChooseNodes: _choose_nodes,
     act.SavePolicyState: _save_policy_state,
     act.DeployPods: _deploy_pods,
     act.ReleasePods: _release_pods,

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from coach.core.cluster import NOTHING, Allocation, Instance, Node, Pod, PodId, Resources, Role, by_node
+from coach.core.cluster import NOTHING, Allocation, Instance, Node, NodeKind, Pod, PodId, Resources, Role, by_node
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
@@ -103,6 +103,10 @@ class Job:
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin; numbers of workers that found no room
     missed_at: float = 0.0  #: when the last of them was given up
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
+    #: of a job with `spec.spot`: the nodes that it takes, with how many workers, and how long it had spot ones
+    on: NodeKind | None = None
+    on_allocation: Allocation | None = None
+    spot_seconds: float = 0.0
 
     pods: dict[PodId, Held] = field(default_factory=dict)
     group: str = ""  #: name of the group that is still formed; "" when none is
@@ -150,6 +154,8 @@ class Job:
     #: how fast the nodes of its last epoch were (`pace`); and the kinds of all nodes now, where that matters
     last_pace: float = 1.0
     node_kinds: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    #: nodes that it may not take now, by `on`
+    barred: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
     #: the prices of nodes now, of a job that is billed by them
     node_prices: PriceBook | None = field(default=None, init=False, repr=False, compare=False)
     #: as of the job's last decision; follows from the records of all jobs (`coach.core.jobs.accounts`)
@@ -223,13 +229,17 @@ class Job:
             return self.node_prices or self.billed_book or self.spec.price_book
         return self.spec.price_book
 
-    def see_nodes(self, nodes: Iterable[Node]) -> bool:
+    def see_nodes(self, nodes: Sequence[Node]) -> bool:
         """Take the prices and kinds of the nodes as they are now; whether they matter to it."""
-        if self.spec.prices == "nodes":
-            self.node_prices = self.spec.billed_by(of_nodes(nodes, self.spec.resources.worker.resources))
         if self.spec.speed_by_kind:
             self.node_kinds = {node.name: node.kind for node in nodes}
-        return self.spec.prices == "nodes" or bool(self.spec.speed_by_kind)
+        if self.spec.prices != "nodes":
+            return bool(self.spec.speed_by_kind)
+        if self.on in (NodeKind.SPOT, NodeKind.ON_DEMAND):
+            self.barred = frozenset(node.name for node in nodes if node.spot is not (self.on is NodeKind.SPOT))
+        mine = [node for node in nodes if node.name not in self.barred] or nodes
+        self.node_prices = self.spec.billed_by(of_nodes(mine, self.spec.resources.worker.resources))
+        return True
 
     @property
     def pace(self) -> float:

@@ -47,9 +47,9 @@ class Times:
         changed: list[float] = []
         formed = other[:1]
         for seconds, (before, epoch) in zip(other[1:], pairwise(epochs), strict=True):
-            same = changed if epoch.group == before.group else formed
-            (kept if epoch.continues(before) else same).append(seconds)
-        # An elastic group is formed once, and changed from then on.
+            same = epoch.group == before.group or bool(epoch.allocation.servers) != bool(before.allocation.servers)
+            (kept if epoch.continues(before) else changed if same else formed).append(seconds)
+        # An elastic group is formed once, and changed from then on; also from all-reduce to servers, by a new group.
         fresh = changed or formed
         restart = PRIOR_RESTART_SECONDS
         if fresh:

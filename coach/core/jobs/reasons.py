@@ -58,6 +58,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     PODS_DELAYED = "PodsDelayed"
     ACCOUNT_SPENT = "AccountSpent"
+    WAITING_SPOT = "WaitingSpot"
     BACKING_OFF = "BackingOff"
     SUSPENDED = "Suspended"
     HANDLER_STOPPED = "HandlerStopped"
@@ -129,6 +130,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.QUOTA_EXCEEDED: ReasonInfo("waits for room in a quota", State.WAITING, Retry.LATER),
     Reason.PODS_DELAYED: ReasonInfo("the cluster cannot create its pods now", State.WAITING, Retry.LATER),
     Reason.ACCOUNT_SPENT: ReasonInfo("waits for money of its account", State.WAITING),
+    Reason.WAITING_SPOT: ReasonInfo("waits for spot nodes", State.WAITING),
     Reason.BACKING_OFF: ReasonInfo("pauses after a failed attempt", State.WAITING),
     Reason.SUSPENDED: ReasonInfo("stopped; it can be resumed", State.WAITING, Retry.FREE),
     Reason.HANDLER_STOPPED: ReasonInfo("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),

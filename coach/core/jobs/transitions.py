@@ -56,6 +56,7 @@ TRANSITIONS: dict[type, Next] = {
     ev.AccountSet: _same(*Phase),
     # What is decided.
     act.SetAllocation: {IDLE: (DEPLOYING,), DEPLOYING: (DEPLOYING,)},
+    act.ChooseNodes: _same(IDLE),
     act.DeployPods: _same(DEPLOYING),
     act.ReleasePods: _same(IDLE, DEPLOYING, PAUSED, ENDING),
     act.RunEpoch: {DEPLOYING: (RUNNING,)},

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
-from coach.core.cluster import Allocation, Node, Placement, Pod, PodId, Resources, Role
+from coach.core.cluster import Allocation, Node, NodeKind, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
 from coach.core.gang.plan import plan_required
@@ -54,7 +54,7 @@ class ClusterState:
         self._holding = [job for job in self.live if job.pods]
         self._draining = [job.name for job in self._holding if any(held.releasing for held in job.pods.values())]
         #: Pending reasons of jobs that hold nothing, by what they request.
-        self._waits: dict[tuple[tuple[Resources, ...], Allocation], Pending | None] = {}
+        self._waits: dict[tuple[tuple[Resources, ...], Allocation, frozenset[str]], Pending | None] = {}
         self._decision: AllocationDecision | None = None
         self._has_ample: bool | None = None
 
@@ -92,6 +92,7 @@ class ClusterState:
             snapshot = self._occupancy.snapshot()
             if shrunk:
                 snapshot.keep_only(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
+            snapshot.bar(job.barred)
             if self._placement is Placement.DEFAULT:
                 self._expect(snapshot)
             return plan_on(_gang(job, missing, required), snapshot, self._draining)
@@ -112,6 +113,14 @@ class ClusterState:
             unplaced = [pod for pod, held in other.pods.items() if not held.pod.node and not held.releasing]
             if unplaced:
                 place_each(_gang(other, unplaced, other.minimum).members, other.name, snapshot)
+
+    def has_spot(self, job: Job) -> bool:
+        """Whether its smallest gang has room on spot nodes, those included that it holds."""
+        snapshot = self._occupancy.snapshot()
+        snapshot.keep_only(job.name, ())
+        snapshot.bar(node.name for node in self._nodes if not node.spot)
+        gang = _gang(job, desired_pods(job, job.minimum, fresh=True), job.minimum)
+        return isinstance(plan_required(gang, snapshot), GangPlan)
 
     def _suffices(self, job: Job, required: Allocation) -> bool:
         """Whether the job has the required pods, and all its pods are on available nodes."""
@@ -143,7 +152,7 @@ class ClusterState:
     def pending_reason(self, job: Job) -> Pending | None:
         """Why not even the smallest gang of a job that holds nothing fits now; None where it fits."""
         of = job.spec.resources.of
-        key = tuple(of(role) for role in Role), job.minimum
+        key = tuple(of(role) for role in Role), job.minimum, job.barred
         if key not in self._waits:
             plan = self.plan(job, job.minimum, job.minimum)
             self._waits[key] = plan if isinstance(plan, Pending) else None
@@ -157,7 +166,7 @@ class ClusterState:
         nodes together have room for it, because none of them has enough. As few pods move as possible: those of one
         node, else all.
         """
-        if not job.pods or job.stays or self._placement is Placement.DEFAULT:
+        if not job.pods or job.stays or job.on or self._placement is Placement.DEFAULT:
             return None
         waiting = next((one for one in self.live if not one.pods and one.reason in FOR_ROOM), None)
         if waiting is None:
@@ -204,7 +213,7 @@ class ClusterState:
         if self._decision is None:
             views, leaving = [], []
             for other in self.live:
-                if other.phase is Phase.ENDING or other.suspend:
+                if other.phase is Phase.ENDING or other.suspend or other.on is NodeKind.NOTHING:
                     leaving += [held.pod for held in other.pods.values()]
                 else:
                     views.append(self._view(other))
@@ -212,7 +221,7 @@ class ClusterState:
             for pod in leaving:
                 if pod.node in free:
                     free[pod.node] = free[pod.node] - pod.requests
-            nodes = (Node(node.name, free[node.name], kind=node.kind) for node in self._nodes)
+            nodes = (replace(node, capacity=free[node.name]) for node in self._nodes)
             cluster = ClusterView(tuple(nodes), self._at)
             with watch():
                 self._decision = policy.allocate(views, cluster)
@@ -276,10 +285,10 @@ def desired_pods(
 
 def misplaced(job: Job, on: NodeAllocations | None) -> set[PodId]:
     """The pods of the job on nodes where `on` has no place for them."""
+    out = {pod for pod, held in job.pods.items() if held.pod.node in job.barred and not held.releasing}
     if on is None:
-        return set()
+        return out
     left = _slots(on)
-    out = set()
     for pod, held in sorted(job.pods.items(), key=lambda item: (not item[1].ready, item[0])):
         if not held.releasing:
             left[held.pod.node, pod.role] -= 1

@@ -114,10 +114,12 @@ class ReducerJobView:
 
     @property
     def fixed(self) -> Allocation | None:
-        """A probe under way, a program that stays as it is, or the smallest allocation while no speed is known."""
+        """A probe under way, a program that stays as it is, the smallest allocation while no speed is known; else what
+        was chosen with its nodes (`spec.spot`).
+        """
         if (self.busy and self._job.kind is EpochKind.PROBE) or self._job.stays:
             return self.current
-        return self.minimum if self._job.speed is None else None
+        return self.minimum if self._job.speed is None else self._job.on_allocation
 
     @cached_property
     def measured(self) -> frozenset[Allocation]:

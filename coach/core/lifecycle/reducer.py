@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role, by_node
+from coach.core.cluster import NOTHING, Allocation, NodeKind, Placement, Pod, PodId, Role, by_node
 from coach.core.estimation import numerics
 from coach.core.estimation.interval import Interval
 from coach.core.gang import GangPlan, Pending
@@ -30,7 +30,7 @@ from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
-from coach.core.lifecycle import forecast, probing, program_changes, stopping_rules
+from coach.core.lifecycle import forecast, probing, program_changes, spot_nodes, stopping_rules
 from coach.core.lifecycle.account_wait import same_wait, shortage
 from coach.core.lifecycle.cluster_state import (
     ClusterState,
@@ -126,6 +126,8 @@ class Reducer:
             self._released = True
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
+            if isinstance(record, act.ChooseNodes):
+                self._price_nodes(record.job)
             self._released |= self.accounts.follow(self.jobs[record.job], record)
 
     def _price_nodes(self, *names: str) -> None:
@@ -233,9 +235,16 @@ class Reducer:
 
     def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
         assert job is not None
-        plan = plan_alone(job, job.minimum, self.nodes.all)
-        if isinstance(plan, Pending):
+        nodes = [self.nodes.all] if job.spec.spot is None else spot_nodes.by_kind(self.nodes.all)
+        plans = [plan_alone(job, job.minimum, kind) for kind in nodes]
+        if isinstance(plan := plans[-1], Pending) and all(isinstance(one, Pending) for one in plans):
             self._finish(job, event.at, Reason.NEVER_FITS, plan.message)
+            return
+        if job.spec.spot is not None and self.placement is Placement.DEFAULT:
+            words = (
+                "spec.spot: Coach does not choose the nodes of its pods here; install its scheduler, or leave it out"
+            )
+            self._finish(job, event.at, Reason.NEVER_FITS, words)
             return
         self._runnable.add(job.name)
 
@@ -313,6 +322,7 @@ class Reducer:
     def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
         assert job is not None and order is not None
         ended = event.reason is Reason.PROGRAM_ENDED
+        away = {pod.node for pod in job.billed_pods} - {node.name for node in self.nodes.available}
         self._settle(job, event.at, Charge.EPOCH if ended else Charge.FAILED)
         decided = self._view(job).stop_decision if event.reason is Reason.DEADLINE_EXCEEDED else None
         if ended or decided:
@@ -332,7 +342,8 @@ class Reducer:
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
-            self._failed(job, event.at, event.reason, event.message, ran=True)
+            by_spot = job.on is NodeKind.SPOT and away and REASON_INFO[event.reason].retry is Retry.BOUNDED
+            self._failed(job, event.at, Reason.DISRUPTED if by_spot else event.reason, event.message, ran=True)
             if not job.pods:  # they were lost with it: none is to be released
                 self._capacity_changed()
 
@@ -400,6 +411,8 @@ class Reducer:
             self._set_status(job, at, *stopping_rules.standstill(job))
             return
         self._look_at_accounts(job)
+        if job.spec.spot is not None and not self._choose_nodes(job, at):
+            return
         if self._payable(job) is None:
             self._out_of_budget(job, at)
             return
@@ -425,6 +438,23 @@ class Reducer:
             kind, allocation, why = EpochKind.FULL, job.minimum, (*why, step)
         self._emit(act.SetAllocation(at, job.name, allocation, kind, why))
         self._resize(job, at)
+
+    def _choose_nodes(self, job: Job, at: float) -> bool:
+        """Spot nodes or on-demand ones for its next epoch (`spec.spot`); False where it waits for spot."""
+        others = spot_nodes.by_kind(self.nodes.all)[1]
+        on_demand = others if isinstance(plan_alone(job, job.minimum, others), GangPlan) else ()
+        choice = spot_nodes.choose(job, at, self.nodes.available, on_demand, has_spot=self._cluster.has_spot(job))
+        if job.on is NodeKind.ON_DEMAND and job.stays and job.pods:
+            return True
+        if (choice.kind, choice.allocation) != (job.on, job.on_allocation):
+            self._emit(act.ChooseNodes(at, job.name, choice.kind, choice.allocation, choice.message))
+        if choice.kind is not NodeKind.NOTHING:
+            return True
+        self._release_pods(job, at)
+        self._stay_pending_as(job, at, Reason.WAITING_SPOT, choice.message)
+        if not job.timer:
+            self._set_timer(job, at, at + choice.look_again)
+        return False
 
     @staticmethod
     def _may_shrink(job: Job, allocation: Allocation) -> bool:
@@ -546,7 +576,7 @@ class Reducer:
         """Change from the pods held to those desired: release the excess, start the missing."""
         assert job.desired is not None
         self._asides.pop(job.name, None)
-        moves = job.kind is EpochKind.FULL and not self.policy.chooses_nodes
+        moves = job.kind is EpochKind.FULL and not self.policy.chooses_nodes and job.on is None
         if moves and (aside := self._cluster.aside(job, job.desired)) is not None:
             self._asides[job.name] = aside
         places = self._places(job)
@@ -583,7 +613,9 @@ class Reducer:
 
     def _places(self, job: Job) -> NodeAllocations | None:
         """The nodes of the job's next epoch, where the policy chooses nodes or it moves for another; None: any."""
-        return self.policy.places.get(job.name, self._asides.get(job.name)) if job.kind is EpochKind.FULL else None
+        if job.kind is not EpochKind.FULL or job.on is not None:
+            return None
+        return self.policy.places.get(job.name, self._asides.get(job.name))
 
     @staticmethod
     def _idle_until(job: Job) -> float:
@@ -638,10 +670,11 @@ class Reducer:
     def _required_are_in(job: Job, pods: Iterable[PodId]) -> bool:
         pods = list(pods)
         workers, servers = count_pods(pods)
+        least = max(job.minimum.servers, min(1, job.desired.servers if job.desired else 0))
         return (
             sum(pod.role is Role.SCHEDULER for pod in pods) >= job.spec.resources.schedulers
             and workers >= job.minimum.workers
-            and servers >= job.minimum.servers
+            and servers >= least
         )
 
     def _begin(self, job: Job, at: float) -> None:
@@ -677,7 +710,10 @@ class Reducer:
         pods = tuple(sorted(job.pods))
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"
-        same = job.group != "" and (job.elastic or job.members == pods)
+        served = any(pod.role is Role.SERVER for pod in job.members)
+        # Workers that go from all-reduce to servers, or back, are another group.
+        alike = job.elastic and served == (allocation.servers > 0)
+        same = job.group != "" and (alike or job.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
         if job.spec.program is not None and not job.spec.program.resumes and not same and job.epochs:
             self._emit(act.RollBack(at, job.name, 0, "the program starts from its beginning"))
@@ -840,10 +876,11 @@ class Reducer:
 def required_to_start(job: Job, desired: Allocation) -> Allocation:
     """What the next epoch cannot begin without.
 
-    A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
+    A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest. A job that may have
+    servers or none needs one where it is to have some: without any it would train another way.
     """
     whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
-    return desired if whole else job.minimum
+    return desired if whole else Allocation(job.minimum.workers, max(job.minimum.servers, min(desired.servers, 1)))
 
 
 def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:

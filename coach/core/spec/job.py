@@ -30,6 +30,7 @@ from coach.core.spec.resources import (
     RoleResources,
     RolesResources,
     ServerRange,
+    Spot,
 )
 from coach.core.spec.training import (
     Checkpoint,
@@ -176,7 +177,7 @@ class JobSpec(SpecModel):
     servers: ServerRange = Field(
         default=ServerRange(),
         description="Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, "
-        "PyTorch jobs train by all-reduce.",
+        "PyTorch jobs train by all-reduce; with `min: 0` Coach measures both, and chooses.",
         json_schema_extra=no_default,
     )
     resources: RolesResources = Field(
@@ -271,6 +272,12 @@ class JobSpec(SpecModel):
         "it is on.",
         examples=["flat"],
     )
+    spot: Spot | None = Field(
+        default=None,
+        description="With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and "
+        "takes on-demand ones when its deadline comes near.",
+        examples=[{"deadline": "52h"}],
+    )
     objective: JobObjective = Field(
         default=JobObjective.SOONEST,
         description="`soonest`: the target as soon as the budget allows; "
@@ -353,6 +360,13 @@ class JobSpec(SpecModel):
                 CrossFieldError(("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),))
             )
         found += self._instance_conflicts()
+        if self.spot is not None and self.prices != "nodes":
+            found.append(
+                CrossFieldError(("spot",), "its prices are not those of nodes", "prices: nodes", (("prices",),))
+            )
+        if self.spot is not None and self.program is not None and not self.program.resumes:
+            problem = "the program would begin anew when a spot node goes"
+            found.append(CrossFieldError(("spot",), problem, "program.resumes: true", (("program", "resumes"),)))
         fixed = self.policy.allocation
         if fixed is not None:
             roles = [("workers", fixed.workers, self.workers)]
@@ -469,10 +483,7 @@ class JobSpec(SpecModel):
                 found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS))
             return found + self._served_conflicts("parameterServer: ps-lite", _BY_SERVERS)
         found = self._served_conflicts("servers: {max: 0}, which is all-reduce", (("servers",),))
-        if self.servers.min == 0 < self.servers.max:
-            problem, right = "Coach does not choose between servers and all-reduce", "1 or more; or max: 0, all-reduce"
-            found.append(CrossFieldError(("servers", "min"), problem, right, because))
-        elif not self.has_servers and self.policy.servers:
+        if not self.has_servers and self.policy.servers:
             problem, right = "a PyTorch job without `servers` trains by all-reduce", "leave it out, or say spec.servers"
             found.append(CrossFieldError(("policy", "servers"), problem, right, because))
         if self.mode is not Mode.SYNC:
@@ -536,6 +547,11 @@ class JobSpec(SpecModel):
     def has_servers(self) -> bool:
         """Whether it trains with parameter servers."""
         return self.servers.max > 0
+
+    @property
+    def chooses_servers(self) -> bool:
+        """Whether it may train with servers or, by all-reduce, without: they are measured, and Coach chooses."""
+        return self.servers.min == 0 < self.servers.max
 
     @property
     def elastic(self) -> bool:

@@ -15,6 +15,7 @@ from coach.core.spec.types import (
     Cpu,
     CrossFieldError,
     Currency,
+    Duration,
     Identifier,
     Memory,
     Number,
@@ -118,6 +119,16 @@ class Budget(SpecModel):
     def chance(self) -> float:
         """The accepted probability that the money ends before the target is reached."""
         return CHANCE_OF_RUNNING_OUT if self.chance_of_running_out is None else self.chance_of_running_out
+
+
+class Spot(SpecModel):
+    """Spot nodes are used while they are there, and others where the deadline needs them."""
+
+    deadline: Annotated[Duration, Field(gt=0)] = Field(
+        description="From submission until the job should have ended, with its waits; a duration, or seconds. Where "
+        "this and the budget cannot both be kept, the budget is.",
+        examples=["52h"],
+    )
 
 
 class InstancePrices(SpecModel):

@@ -292,6 +292,7 @@ class KubernetesPlatform:
             raise
         finally:
             del self._epochs[order.action.token]
+            asyncio.get_running_loop().call_soon(self._nodes_changed)  # where one is leaving, its pods are lost now
 
     async def _let_drain(self, order: EpochOrder, client: GangClient) -> None:
         """Begin no epoch while the scheduler preempts the job: it deletes the pods as soon as none runs."""
@@ -397,13 +398,26 @@ class KubernetesPlatform:
         for pod in list(self._ready):
             found = self._object(pod)
             if found is not None and (node := pods.node(found)) in leaving:
-                self._programs.leave(pod.job, f"node {node} goes away, by its taint {leaving[node]}")
+                self._leave(pod, f"node {node} goes away, by its taint {leaving[node]}")
             if found is None or pods.node(found) in gone or pods.node(found) not in self._nodes.objects:
                 words = f"{pod.name}: node {pods.node(found) if found else ''} does not report any more"
                 if self._programs.followed(pod.job):
                     self._programs.lost(pod, words)
                 else:
                     self._lose(pod, Reason.FUNCTION_LOST, words)
+
+    def _leave(self, pod: PodId, words: str) -> None:
+        """A program writes its checkpoint; an elastic group ends its epoch early; any other may end it, or lose it."""
+        if pod.job in self._programs:
+            self._programs.leave(pod.job, words)
+            return
+        self._disrupted[pod] = f"{pod.name}: {words}"
+        of_job = [client for client in self._epochs.values() if client.job == pod.job]
+        for client in of_job:
+            if client.may_cut(pod.job):
+                self._keep(client.end(Reason.DISRUPTED))
+        if not of_job:
+            self._lose(pod, Reason.DISRUPTED, f"{pod.name}: {words}")
 
     def _nodes_now(self) -> Cluster:
         found = sorted(self._nodes.objects.items())

@@ -52,6 +52,7 @@ def read(node: Object) -> Node:
             quantities.gib(str(allocatable.get("memory", "0"))),
             float(allocatable.get(GPU, 0)),
         ),
+        spot=_spot(node) or ":spot" in offer(node),
         kind=next((labels[key] for key in KINDS if labels.get(key)), ""),
     )
 
@@ -69,8 +70,13 @@ def offer(node: Object) -> str:
     if not cloud or not kind:
         return ""
     region = labels.get("topology.kubernetes.io/region")
-    spot = any(str(labels.get(key, "")).lower() == value for key, value in _SPOT.items())
-    return f"{cloud}/{kind}{f'@{region}' if region else ''}{':spot' if spot else ''}"
+    return f"{cloud}/{kind}{f'@{region}' if region else ''}{':spot' if _spot(node) else ''}"
+
+
+def _spot(node: Object) -> bool:
+    """Whether its labels say that it may be taken away."""
+    labels = node["metadata"].get("labels") or {}
+    return any(str(labels.get(key, "")).lower() == value for key, value in _SPOT.items())
 
 
 def unavailable(node: Object) -> str:

@@ -18,6 +18,7 @@ from training.membership.member import Clock
 from training.membership.messages import View
 from training.membership.slices import Piece, bounds, pieces
 from training.request import StartRequest
+from training.servers.memory import Arena, Others, Where, mapped
 from training.servers.optimizers import Rule, parts
 
 #: Milliseconds between two looks at whether a view is formed no more.
@@ -79,6 +80,8 @@ class Connections:
 
     def __init__(self, context: zmq.Context, view: View, name: str) -> None:
         self.view = view
+        #: Servers that read this worker's arena where it is, and it theirs.
+        self.near: set[int] = set()
         self._wake, self._waker = os.pipe()
         self._poller = zmq.Poller()
         self._poller.register(self._wake, zmq.POLLIN)
@@ -139,6 +142,8 @@ class ServerTransport:
 
     def __init__(self) -> None:
         self._context: zmq.Context | None = None
+        #: By which a server knows whether it is on the same machine.
+        self._here = Arena(0)
         self.name = ""
 
     def connect(self, view: View, rank: int, values: Values) -> Connections:
@@ -147,10 +152,13 @@ class ServerTransport:
         self._context = self._context or zmq.Context()
         made = Connections(self._context, view, self.name)
         for number in range(len(view.servers)):
-            made.send(number, {"op": "join"})
+            made.send(number, {"op": "join", "memory": self._here.where})
         ready = 0
         while ready < len(view.servers):
-            ready += made.receive(LOOK) is not None  # nothing else comes before
+            found = made.receive(LOOK)  # nothing else comes before
+            ready += found is not None
+            if found is not None and mapped(found[0].get("memory")) is not None:
+                made.near.add(view.servers.index(found[0]["server"]))
             if values.closed:
                 raise Closed(view.prefix)
         return made
@@ -172,6 +180,9 @@ class ServerGroup(ElasticGroup):
         self._transport.name = self.line.member.name
         #: Seconds that this worker has waited for servers in exchanges.
         self.waited = 0.0
+        #: What near servers read gradients from; another one after an exchange that broke, in which they may still.
+        self._arena: Arena | None = None
+        self._read_from: tuple[Connections | None, Others] = (None, Others())
 
     def ready(self, learner: ServedLearner) -> None:
         """See training.elastic.group: the coordinator cuts the weights into slices."""
@@ -301,25 +312,45 @@ class ServerGroup(ElasticGroup):
             starts, (runs, rules) = bounds(flat.size), zip(*learner.rules(), strict=True)
             said = json.dumps([rule.as_dict() for rule in rules])
             push = {"op": "push", "clock": clock, "offer": int(offer[0]), "rules": said}
+            arena, self._arena = self._arena or (Arena(flat.size) if group.near else None), None
             for turn in itertools.zip_longest(*group.pieces):  # all servers have work from the beginning
                 for number, piece in enumerate(turn):
                     if piece is not None:
                         waiting.add(piece)
                         frames = [flat.read(starts[n], starts[n + 1]) for n in piece]
-                        of = [parts(runs, starts[n], starts[n + 1]) for n in piece]
-                        group.send(number, push | {"piece": piece, "parts": of}, frames)
+                        said_of = push | {
+                            "piece": piece,
+                            "parts": [parts(runs, starts[n], starts[n + 1]) for n in piece],
+                        }
+                        if arena is not None and number in group.near:
+                            for n, frame in zip(piece, frames, strict=True):
+                                arena.array[starts[n] : starts[n + 1]] = frame
+                            said_of, frames = said_of | {"memory": arena.where, "size": flat.size}, []
+                        group.send(number, said_of, frames)
         sums, fresh = None, {}
         for message, frames in group.answers("add", "weights"):
             if message["op"] == "add":
                 sums = message["values"]
             else:
-                fresh[tuple(message["piece"])] = frames
+                piece = tuple(message["piece"])
+                fresh[piece] = frames or self._read(group, message["memory"], piece, starts)
             if sums is not None and len(fresh) == len(waiting):
                 break
+        if learner is not None:
+            self._arena = arena
         self.waited += time.perf_counter() - began
         if learner is not None:  # only now: a step that breaks is computed again with the weights before it
             self._write(learner, fresh)
         return sums[:-2], tuple(sums[-2:])
+
+    def _read(self, group: Connections, where: Where, piece: Piece, starts: list[int]) -> list[np.ndarray]:
+        """The weights of a near server, which it does not change before this worker's next gradients."""
+        if self._read_from[0] is not group:
+            self._read_from = group, Others()
+        found = self._read_from[1].read(str(group.view.owner[piece[0]]), where)
+        if found is None:  # it has just died
+            raise Closed(group.view.prefix)
+        return [found[starts[n] : starts[n + 1]] for n in piece]
 
     def step(self, learner: ServedLearner, compute: Callable[[int, int], tuple[bool, list[float]]]) -> list[float]:
         """See training.elastic.group."""

@@ -18,9 +18,11 @@ from training import ipc, linux
 from training.connections import lines
 from training.errors import TrainingError
 from training.membership.messages import Entered, Tell, View, as_view, decode, encode
+from training.membership.slices import bounds
 from training.reporter import Reporter
 from training.request import StartRequest
 from training.servers import optimizers
+from training.servers.memory import Arena, Others, mapped
 from training.servers.optimizers import Rule, Rules
 from training.servers.server import End, Norms, Push, Reply, Server, Ship, Slice
 
@@ -70,6 +72,11 @@ class ServerProcess:
         self._cpu_seconds = linux.cpu_seconds()
         self._entered_at = time.monotonic()
         self._view: View | None = None
+        #: Of the present view: what near workers push, and what they read, with the clock of each slice's weights.
+        self._others, self._arena, self._written = Others(), Arena(0), dict[int, int]()
+        #: Workers, with their views, of this machine.
+        self._near: set[str] = set()
+        self._size = 0
         self._over = False
         self._connection = self._connect()
         threading.Thread(target=self._listen, name="membership", daemon=True).start()
@@ -146,11 +153,22 @@ class ServerProcess:
         number, server = int(view), self.server
         match header["op"]:
             case "join":
+                if mapped(header["memory"]) is not None:
+                    self._near.add(sender)
                 return server.join(worker, number)
             case "push":
                 known = _rules(header["rules"])
                 rules = [Rules(known, parts) for parts in header["parts"]]
-                push = Push(tuple(header["piece"]), header["clock"], _arrays(frames), header["offer"], rules)
+                arrays = _arrays(frames)
+                if frames:
+                    self._near.discard(sender)
+                else:
+                    found = self._others.read(sender, header["memory"])
+                    if found is None:
+                        return []  # the worker has just died
+                    self._size, starts = header["size"], bounds(header["size"])
+                    arrays = [found[starts[n] : starts[n + 1]] for n in header["piece"]]
+                push = Push(tuple(header["piece"]), header["clock"], arrays, header["offer"], rules)
                 return server.push(worker, number, push)
             case "add":
                 return server.add(worker, number, header["clock"], header["values"])
@@ -174,6 +192,9 @@ class ServerProcess:
     def _obey(self, commands: list) -> None:
         if self.server.view is not self._view:
             self._view, self._entered_at = self.server.view, time.monotonic()
+            self._others, self._arena, self._written = Others(), Arena(0), {}
+            number = 0 if self._view is None else self._view.number
+            self._near = {each for each in self._near if int(each.rpartition("/")[2]) >= number}
         for command in commands:
             match command:
                 case Reply(worker, view, message, frames):
@@ -198,8 +219,23 @@ class ServerProcess:
                     self._over = True
 
     def _send(self, worker: str, view: int, message: dict, frames: Sequence[Any]) -> None:
-        identity = f"{worker}/{view}".encode()
-        self._socket.send_multipart([identity, json.dumps(message).encode(), *frames], copy=False)
+        name = f"{worker}/{view}"
+        if message["op"] == "ready" and name in self._near:
+            message |= {"memory": self._arena.where, "server": self.server.name}
+        elif message["op"] == "weights" and name in self._near and self._size:
+            message, frames = message | {"memory": self._write(message["clock"], message["piece"], frames)}, []
+        self._socket.send_multipart([name.encode(), json.dumps(message).encode(), *frames], copy=False)
+
+    def _write(self, clock: int, piece: Sequence[int], arrays: Sequence[Any]) -> Any:
+        """Have these weights, after exchange `clock`, where near workers read them: all have read those before."""
+        starts = bounds(self._size)
+        if not self._arena.array.size:
+            self._arena = Arena(self._size)
+        for number, array in zip(piece, arrays, strict=True):
+            if self._written.get(number) != clock:
+                self._arena.array[starts[number] : starts[number + 1]] = array
+                self._written[number] = clock
+        return self._arena.where
 
     def _send_peer(self, server: str, message: dict, frames: Sequence[Any]) -> None:
         if server not in self._peers:

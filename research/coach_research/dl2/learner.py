@@ -57,6 +57,9 @@ class Recipe:
     teacher: str = ""
     #: With a larger one the hidden layers grow, so that each step of learning changes the scores more than it should.
     imitation_rate: float = 5e-3
+    #: What imitation makes small, of the probabilities p and the teacher's decision y: "cross-entropy" -ln p of y,
+    #: "square" the sum of (p - y)², "absolute" that of |p - y|.
+    imitation_loss: str = "cross-entropy"
     #: What imitates has its scores divided by `soften`; `void` is then the probability of void (0: stays as it is).
     soften: float = 1.0
     void: float = 0.0
@@ -88,6 +91,17 @@ def log_softmax(scores: Array) -> Array:
     """Logarithms of the probabilities."""
     shifted = scores - scores.max(axis=1, keepdims=True)
     found: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return found
+
+
+def imitation_slope(odds: Array, decided: Ints, loss: str) -> Array:
+    """The gradient of `Recipe.imitation_loss` of the scores, whose probabilities are `odds` [state, action]."""
+    wrong = odds.copy()
+    wrong[np.arange(len(odds)), decided] -= 1
+    if loss == "cross-entropy":
+        return wrong
+    each = 2 * wrong if loss == "square" else np.sign(wrong)
+    found: Array = odds * (each - (each * odds).sum(axis=1, keepdims=True))
     return found
 
 
@@ -159,7 +173,7 @@ class Batch:
 
 
 class Learner:
-    """One training; `batch()` plays some slots and learns from them."""
+    """One training; `step()` plays some slots and learns from them."""
 
     def __init__(self, case: Case, recipe: Recipe, seed: int) -> None:
         self.case, self.recipe, self.seed = case, recipe, seed
@@ -186,6 +200,12 @@ class Learner:
 
     def step(self) -> None:
         """One batch, and a validation where one is due."""
+        self.learn()
+        if (self.batches % self.recipe.validate == 0 and self.batches > self.recipe.warm_up) or self.ended:
+            self.validate()
+
+    def learn(self) -> None:
+        """One batch."""
         recipe = self.recipe
         self.rng = np.random.default_rng([self.seed, 2, self.batches])
         batch = self._play()
@@ -195,8 +215,6 @@ class Learner:
         if self.batches >= recipe.warm_up:
             self._learn_actions(batch, part)
         self.batches += 1
-        if (self.batches % recipe.validate == 0 and self.batches > recipe.warm_up) or self.ended:
-            self.validate()
 
     @property
     def ended(self) -> bool:
@@ -429,9 +447,9 @@ class Learner:
             rows = self.rng.integers(len(action), size=256)
             found = Forward(self.actor, features[rows], there[rows][:, :, None].astype(np.float32))
             logs = log_softmax(masked(found.outputs, found.void, possible[rows]))
-            slope, at = np.exp(logs), np.arange(len(rows))
+            odds, at = np.exp(logs), np.arange(len(rows))
             loss = float(-logs[at, action[rows]].mean())
-            slope[at, action[rows]] -= 1
+            slope = imitation_slope(odds, action[rows], self.recipe.imitation_loss)
             rate.step(_from_scores(found, slope / np.float32(len(rows))))
         self.imitated = {name: array.copy() for name, array in self.actor.items()}
         self._soften(features, there, possible)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from coach_research.dl2.federated import Federation
 from coach_research.dl2.learner import Learner, Recipe, play
 from coach_research.dl2.published import PublishedSlots, learn
 from coach_research.dl2.slots import Case
@@ -49,21 +50,30 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
             changed = {**parameters["recipe"], **changes}
             # Offline: it learns from other speeds than those that it is tested with.
             offline = bool(changed.pop("offline", False))
-            trained = Case.of({**parameters, "analytic": True}) if offline else case
-            learner = Learner(trained, replace(Recipe(), **changed), seed)
-            if learner.recipe.teacher:
-                learner.imitate()
-            while not learner.ended:
-                learner.step()
-            mean = float(play(case, learner.best_weights, tests, bundles=learner.recipe.bundles).mean())
-            if learner.recipe.teacher:
+            clusters, window = int(changed.pop("clusters", 1)), int(changed.pop("window", case.window))
+            seen = replace(case, window=window)
+            trained = Case.of({**parameters, "analytic": True}) if offline else seen
+            recipe = replace(Recipe(), **changed)
+            if clusters > 1:
+                together = Federation(trained, recipe, seed, clusters)
+                together.train()
+                learner, best, curve = together.clusters[0], together.best_weights, together.curve
+            else:
+                learner = Learner(trained, recipe, seed)
+                if recipe.teacher:
+                    learner.imitate()
+                while not learner.ended:
+                    learner.step()
+                best, curve = learner.best_weights, [(slots, found) for _, slots, _, found in learner.curve]
+            mean = float(play(seen, best, tests, bundles=recipe.bundles).mean())
+            if recipe.teacher:
                 start = float(learner.test(tests, learner.imitated).mean())
                 measures |= {f"{label}: start": 100.0 * (mean / start - 1.0), f"{label}: imitates": start}
-            measures |= {f"{label}: after {slots} slots": found for _, slots, _, found in learner.curve}
+            measures |= {f"{label}: after {slots} slots": found for slots, found in curve}
         first = mean if np.isnan(first) else first
         measures[f"{label}: mean"] = mean
         measures |= {f"{label}: {key}": 100.0 * (mean / value - 1.0) for key, value in base.items()}
-        measures[f"{label}: full"] = 100.0 * (mean / first - 1.0)
+        measures |= {f"{label}: full": 100.0 * (mean / first - 1.0), f"{label}: times the first": mean / first}
     return measures
 
 

@@ -6,7 +6,8 @@ worker; the budget has no part in it.
 
 from __future__ import annotations
 
-from coach_research.policies.spot import Holding, Kind, Situation, Terms
+from coach.core.cluster import NodeKind as Kind
+from coach.core.policies.spot import Holding, Situation, Terms
 
 
 def uniform_progress(now: Situation, terms: Terms) -> Holding:

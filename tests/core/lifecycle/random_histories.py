@@ -119,6 +119,7 @@ def draw_programs(dice: Draws) -> Scenario:
         kept["gracePeriod"] = dice.pick(5, 30)
         kept["resources"] = {"worker": fields["resources"]["worker"]}
         if not resumes:
+            kept.pop("spot", None)
             kept["workers"] = {"min": fields["workers"]["min"], "max": fields["workers"]["min"]}
         if "policy" in kept:
             kept["policy"] = {"name": "static", "workers": kept["workers"]["min"]}
@@ -190,6 +191,10 @@ def _machines(dice: Draws, scenario: Scenario) -> None:
         fault = dice.pick("reprice", "nodes cost")
         name = dice.pick(*scenario.dynamics)
         scenario.faults.append(Fault(dice.whole(1, LATEST), fault, name, dice.whole(0, 50)))
+    scenario.cluster = tuple(replace(node, spot=dice.pick(False, True)) for node in scenario.cluster)
+    for file in scenario.files:
+        if file["spec"].get("prices") == "nodes" and dice.pick(True, False):
+            file["spec"]["spot"] = {"deadline": round(scaled(dice, 10.0, 100_000.0))}
 
 
 def _truth(dice: Draws) -> FaultyDynamics:

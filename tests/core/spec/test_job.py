@@ -241,7 +241,6 @@ REFUSED = [
         "optimizer.schedule: has no meaning for an",
     ),
     ({"framework": "torch"}, "framework", "'mxnet', 'pytorch' or 'any'"),
-    ({"framework": "pytorch", "servers": {"min": 0, "max": 2}}, "", "servers.min: Coach does not choose between"),
     (
         {"framework": "pytorch", "servers": {"max": 2}, "optimizer": {"name": "Adagrad", "lr": 0.1}},
         "",

@@ -151,7 +151,9 @@ def test_where_it_answers_no_longer_its_last_prices_stay(caplog: pytest.LogCaptu
     ],
 )
 def test_labels_that_clouds_set_name_the_offer(provider: str, labels: dict[str, str], offer: str) -> None:
-    assert nodes.offer(node(provider=provider, **labels)) == offer
+    found = node(provider=provider, **labels)
+    assert nodes.offer(found) == offer
+    assert NodePrices().of(found).spot == offer.endswith(":spot")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,8 @@ def test_an_annotation_goes_before_labels() -> None:
     found = node(**AWS)
     found["metadata"]["annotations"] = {"coach.dev/offer": "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:hour"}
     assert nodes.offer(found) == "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:hour"
+    found["metadata"]["annotations"] = {"coach.dev/offer": "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot"}
+    assert NodePrices().of(found).spot
 
 
 def test_a_type_that_no_catalogue_has_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

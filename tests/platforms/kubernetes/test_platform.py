@@ -61,7 +61,7 @@ class Kubelets:
             "conditions": [{"type": "Ready", "status": ready, "message": "so it is"}],
         }
         await self._ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
-        await self._ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None, **spec}})
+        await self._ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None, "taints": None, **spec}})
 
     async def there(self, name: str, path: str = PODS) -> dict[str, Any]:
         async with asyncio.timeout(10):
@@ -399,6 +399,47 @@ def test_an_elastic_epoch_ends_early_where_the_scheduler_drains_the_gang(
                 over.set()
             assert (await asyncio.wait_for(epoch, 10))[0] == "report"
             assert asked == ["cut"] * (framework == "pytorch")
+
+    run(body)
+
+
+@pytest.mark.parametrize("framework", ["mxnet", "pytorch"])
+def test_a_node_with_a_notice_ends_an_elastic_epoch_early_and_loses_its_pod_after_it(
+    run: Any, monkeypatch: pytest.MonkeyPatch, framework: str
+) -> None:
+    asked: list[str] = []
+    over = asyncio.Event()
+
+    class Client(module.GangClient):
+        async def _epoch(self, progress: Any) -> Any:
+            await over.wait()
+            return "report"
+
+        async def _call(self, member: Any, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+            asked.append(body["op"])
+            over.set()
+            return {}
+
+    monkeypatch.setattr(module, "GangClient", Client)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        torch = {"servers": {"max": 0}, "image": "torch:1"} if framework == "pytorch" else {"servers": {"max": 1}}
+        job = training_job(framework=framework, **torch)
+        async with deployed(platform, cluster, job):
+            action = whole_epoch([WORKER], "file:///out")
+            order = EpochOrder(action, job, {WORKER: "10.1.1.7:8080"}, platform._now() + 60)
+            epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
+            await asyncio.sleep(0)
+            await cluster.node("n1", taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
+            await heard.until(lambda: heard.clusters and heard.clusters[-1].unavailable == ("n1",))
+            if framework == "mxnet":
+                assert not over.is_set() and not heard.lost
+                over.set()
+            assert (await asyncio.wait_for(epoch, 10))[0] == "report", "the epoch counts"
+            await heard.until(lambda: heard.lost)
+            assert asked == ["cut"] * (framework == "pytorch")
+            ((lost, reason, words),) = heard.lost
+            assert (lost, reason) == (WORKER, Reason.DISRUPTED) and "karpenter.sh/disrupted" in words
 
     run(body)
 

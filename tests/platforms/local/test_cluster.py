@@ -38,6 +38,8 @@ def test_a_cluster_file_names_the_offers_that_its_nodes_are(tmp_path: Path) -> N
     file.write_text(f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-8gb')}- {{name: b, cpu: 2, memory: 4Gi}}\n")
     priced, unpriced = cluster.parse_nodes(str(file), instance_of)
     assert priced.price == Instance(0.0496, 2.0, 8.0) and unpriced.price is None
+    file.write_text(f"nodes:\n{line.format('a', 'aws/m8g.large:spot')}{line.format('b', 'aws/m8g.large')}")
+    assert [node.spot for node in cluster.parse_nodes(str(file), instance_of)] == [True, False]
     file.write_text(f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-9gb')}")
     with pytest.raises(UserError, match=r"node a: offer: no such offer 'nebius/cpu-e2_2vcpu-9gb': did you mean"):
         cluster.parse_nodes(str(file), instance_of)

@@ -32,10 +32,10 @@ loss = nn.CrossEntropyLoss()
 
 
 class Epochs(Policy):
-    """A policy that gives one job so many workers in its first, second, ... full epoch."""
+    """A policy that gives one job so many workers, or (workers, servers), in its first, second, ... full epoch."""
 
-    def __init__(self, *workers: int) -> None:
-        self._workers = workers
+    def __init__(self, *each: int | tuple[int, int]) -> None:
+        self._each = [Allocation(one, 0) if isinstance(one, int) else Allocation(*one) for one in each]
         self.job: Job | None = None
 
     @property
@@ -44,7 +44,7 @@ class Epochs(Policy):
 
     def allocate(self, jobs, cluster):
         done = self.job.full_epoch_count if self.job is not None else 0
-        return StaticPolicy(Allocation(self._workers[done], 0)).allocate(jobs, cluster)
+        return StaticPolicy(self._each[done]).allocate(jobs, cluster)
 
 
 def process(pod: PodId, trained: Job) -> int | None:
@@ -55,8 +55,10 @@ def process(pod: PodId, trained: Job) -> int | None:
         return json.load(answer)["child_pid"]
 
 
-def train(folder: Path, policy: Epochs, epochs: int, at: dict | None = None) -> tuple[Job, list[dict[str, int]]]:
-    """The job at its end, and the processes of its workers by pod at the end of each epoch.
+def train(
+    folder: Path, policy: Epochs, epochs: int, at: dict | None = None, servers: int = 0
+) -> tuple[Job, list[dict[str, int]]]:
+    """The job, with 0 to so many servers, at its end, and the processes of its workers by pod at each epoch's end.
 
     `at` has what to do at the end of an epoch, by its number, with these processes.
     """
@@ -64,7 +66,7 @@ def train(folder: Path, policy: Epochs, epochs: int, at: dict | None = None) -> 
         "resized",
         folder,
         framework="pytorch",
-        servers={"min": 0, "max": 0},
+        servers={"min": 0, "max": servers},
         maxEpochs=epochs,
         data={"uri": str(ROOT / ".data/mnist-digits"), "format": "digits-json", "size": 1440},
     )
@@ -104,6 +106,19 @@ def test_a_change_of_workers_starts_no_process_anew(tmp_path):
     assert len({found["resized-worker-0"] for found in trained}) == 1
     assert trained[-4]["resized-worker-1"] == trained[-3]["resized-worker-1"]
     assert trained[-1]["resized-worker-1"] != trained[-3]["resized-worker-1"], "it left and came back"
+
+
+def test_a_job_goes_from_all_reduce_to_servers_and_back_as_another_group_with_its_checkpoint(tmp_path):
+    finished, _ = train(tmp_path, Epochs(1, (1, 1), (2, 1), 2, 1), 5, servers=1)
+    assert finished.reason is Reason.EPOCH_LIMIT
+    assert finished.attempts == len(finished.epochs), "no epoch is lost"
+    full = [epoch for epoch in finished.epochs if epoch.kind is EpochKind.FULL]
+    assert [epoch.allocation for epoch in full] == [(1, 0), (1, 1), (2, 1), (2, 0), (1, 0)]
+    groups = [epoch.group for epoch in full]
+    assert groups[1] == groups[2] and groups[3] == groups[4], "workers come and go in a group"
+    assert len(set(groups)) == 3, "the other way to exchange is another group"
+    losses = [epoch.report.loss for epoch in full]
+    assert losses == sorted(losses, reverse=True), "each epoch goes on from the last one's weights"
 
 
 def test_a_killed_worker_is_replaced_in_the_group_that_goes_on(tmp_path):

@@ -41,6 +41,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "Recipe", made)
 
 
+@pytest.mark.full
 def test_a_network_of_one_s_own_is_trained_and_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario = load("dl2-baselines").model_dump(mode="json")
     scenario["parameters"]["jobs"] = 12

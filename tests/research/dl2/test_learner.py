@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from coach.core.errors import UserError
 from coach.plugins import policy
 from coach_research.dl2 import training
+from coach_research.dl2.federated import Federation
 from coach_research.dl2.gradients import Forward
-from coach_research.dl2.learner import VALIDATION, Learner, Recipe, play
+from coach_research.dl2.learner import VALIDATION, Learner, Recipe, imitation_slope, play
 from coach_research.dl2.slots import Case
 from coach_research.experiments import dl2_baselines
 from coach_research.policies.dl2.network import Inference, Network, fresh
@@ -114,6 +116,7 @@ def test_the_ablations_run(changes: dict[str, Any]) -> None:
     assert all(np.isfinite(array).all() for array in learner.actor.values())
 
 
+@pytest.mark.full
 def test_a_training_that_was_stopped_goes_on_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,3 +164,36 @@ def test_a_network_without_bundles_is_tested_without_them() -> None:
         play(case(), {**learner.actor, "b3": np.array([1e6], np.float32)}, range(1, 2))
     )
     assert learner.test(range(1, 2)) > 1.3 * play(case(), learner.actor, range(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("loss", "value"),
+    [
+        ("cross-entropy", lambda p, y: -np.log((p * y).sum())),
+        ("square", lambda p, y: ((p - y) ** 2).sum()),
+        ("absolute", lambda p, y: np.abs(p - y).sum()),
+    ],
+)
+def test_the_slope_of_imitation_is_that_of_its_loss(loss: str, value: Any) -> None:
+    scores = np.random.default_rng(2).standard_normal(5)
+
+    def odds(of: Any) -> Any:
+        return np.exp(of) / np.exp(of).sum()
+
+    found = imitation_slope(odds(scores)[None], np.array([3]), loss)[0]
+    for at, step in enumerate(1e-6 * np.eye(5)):
+        ends = [value(odds(scores + sign * step), np.eye(5)[3]) for sign in (1, -1)]
+        assert found[at] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4)
+
+
+def test_a_common_network_has_what_each_cluster_learned_on_jobs_of_its_own() -> None:
+    small = replace(SMALL, batches=4, copies=4, slots=10, kept=200, minibatch=32, warm_up=1, validation_traces=1)
+    together = Federation(case(jobs=10), small, 1, clusters=2)
+    first, second = together.clusters
+    begun = {name: array.copy() for name, array in first.actor.items()}
+    together.train()
+    assert (first.batches, second.batches, len(together.curve)) == (2, 2, 2)
+    assert first.slots >= 20 and second.slots >= 20
+    assert together.best == min(found for _, found in together.curve) < np.inf
+    assert any((first.actor[name] != begun[name]).any() for name in begun)
+    assert any((first.actor[name] != second.actor[name]).any() for name in begun), "one is a change behind"

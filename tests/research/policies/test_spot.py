@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coach_research.policies.spot import Holding, Kind, Situation, Terms, elastic
+from coach.core.cluster import NodeKind as Kind
+from coach.core.policies.spot import Holding, Situation, Terms, elastic
 from coach_research.policies.uniform_progress import greedy, uniform_progress
 from coach_research.spot_traces import Choose, Trace, bound, run
 

@@ -72,15 +72,27 @@ class Climb:
         return tiers[allocation]
 
     def _climb(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
-        steps: list[Step] = []
-        at, here = job.minimum, self.level(job, job.minimum)
+        here, at, steps = self._climbed(job, job.minimum, [])
+        if job.minimum.servers == 0 < job.maximum.servers:
+            # From all-reduce the first server may lead through a valley to something better.
+            start = Allocation(job.minimum.workers, 1)
+            ends = self.level(job, job.minimum), self.level(job, start)
+            there, to, way = self._climbed(job, start, [self._step(job, (job.minimum, ends[0]), (start, ends[1]))])
+            more = 0 if self.cheapest(job) else max(0, sum(to) - sum(at))
+            if there > (here[0], here[1] * (1.0 + self.least_efficiency * more / sum(at))):
+                here, at, steps = there, to, way
+        if here[0] == 1:
+            steps += self._pruned(job, at, here[1])
+        return (None if here[0] < 0 else at), steps
+
+    def _climbed(self, job: JobView, at: Allocation, steps: list[Step]) -> tuple[Level, Allocation, list[Step]]:
+        """The top that a climb from `at` comes to, after `steps`."""
+        here = self.level(job, at)
         while found := self._best(job, at, here):
             there, to = found
             steps.append(self._step(job, (at, here), (to, there)))
             at, here = to, there
-        if here[0] == 1:
-            steps += self._pruned(job, at, here[1])
-        return (None if here[0] < 0 else at), steps
+        return here, at, steps
 
     def _pruned(self, job: JobView, at: Allocation, value: float) -> Iterator[Step]:
         """The better neighbours that were not taken, and why: `value` is that of `at`, in tier 1."""

@@ -6,15 +6,17 @@ workers of either kind, and change between them, each time for `change` hours in
 Before each step the job takes the cheapest thing after which on-demand machines could still end it in time, within the
 money, whatever happens to spot in the step. A job of fixed size can wait for no longer than its deadline is loose. An
 elastic one can wait longer, as more workers at once catch up, and it trains with several while spot is there. The rule
-has no published source; Uniform Progress (`coach_research`) is what it is compared with.
+has no published source; Uniform Progress (`coach_research.policies.uniform_progress`) is what it is compared with.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+
+from coach.core.cluster import NodeKind as Kind
 
 #: Before anything was seen, spot counts as there for so many of so many hours: with little, a job takes more workers.
 SEEN_THERE, SEEN_HOURS = 1.0, 4.0
@@ -22,19 +24,12 @@ SEEN_THERE, SEEN_HOURS = 1.0, 4.0
 WORTH_A_CHANGE = 2.0
 
 
-class Kind(StrEnum):
-    """What a job holds."""
-
-    NOTHING = "nothing"
-    SPOT = "spot"
-    ON_DEMAND = "on-demand"
-
-
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Prices of a machine for an hour, hours of a `change`, hours from one look to the next, and speeds.
 
-    `speeds`: with 1, 2, ... workers, in multiples of one worker's.
+    `speeds`: with 1, 2, ... workers, in multiples of one worker's. `machines`: how many these pay; without it one each.
+    `kept`: whether what spot trained in a step counts where it goes before the step's end.
     """
 
     spot: float
@@ -42,11 +37,14 @@ class Terms:
     change: float
     step: float
     speeds: tuple[float, ...] = (1.0,)
+    machines: tuple[float, ...] = ()
+    kept: bool = True
 
     def rate(self, holding: Holding) -> float:
         """What it costs for an hour."""
         price = {Kind.NOTHING: 0.0, Kind.SPOT: self.spot, Kind.ON_DEMAND: self.on_demand}[holding.kind]
-        return price * holding.workers
+        machines = self.machines[holding.workers - 1] if self.machines and holding.workers else holding.workers
+        return price * machines if machines else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +134,24 @@ def _pays(now: Situation, terms: Terms, choice: Holding) -> bool:
 
 def _still_ends(now: Situation, terms: Terms, choice: Holding) -> bool:
     """Whether on-demand machines could end the job after a step with `choice`, which is spot or nothing."""
-    work = now.work - choice.trained(terms.step, terms.speeds)
+    work = now.work - (choice.trained(terms.step, terms.speeds) if terms.kept else 0.0)
     money = now.money - terms.rate(choice) * terms.step
+    return work <= 0.0 or shortest(work, money, terms) <= now.hours - terms.step + 1e-9
+
+
+def shortest(work: float, money: float, terms: Terms) -> float:
+    """Hours in which fresh on-demand machines end the work within the money; infinite where they cannot."""
     fresh = (Holding(Kind.ON_DEMAND, n, terms.change) for n in range(1, len(terms.speeds) + 1))
-    return work <= 0.0 or any(_ends(now.hours - terms.step, work, money, terms, way) for way in fresh)
+    return min(
+        (_needed(work, terms, way) for way in fresh if _ends(math.inf, work, money, terms, way)), default=math.inf
+    )
+
+
+def _needed(work: float, terms: Terms, way: Holding) -> float:
+    return way.loading + work / terms.speeds[way.workers - 1]
 
 
 def _ends(hours: float, work: float, money: float, terms: Terms, way: Holding) -> bool:
     """Whether these on-demand machines end the work in time and within the money."""
-    needed = way.loading + work / terms.speeds[way.workers - 1]
+    needed = _needed(work, terms, way)
     return needed <= hours + 1e-9 and terms.rate(way) * needed <= money + 1e-9
