@@ -148,6 +148,8 @@ WRONG = {
         coach --context dev submit wrong.yaml
         coach --context dev suspend
         coach --context dev suspend --now digits
+        coach --context dev search
+        coach --context dev search none.yaml
         coach --context dev model
         KUBECONFIG=none coach --context dev ps
         KUBECONFIG=notes.txt coach --context dev ps

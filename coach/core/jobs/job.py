@@ -151,11 +151,11 @@ class Job:
     stopped_why: str = ""  #: in words, where a search paused it
     ending: tuple[Reason, str] | None = None
 
+    #: nodes that it may not take now, by `on`
+    barred: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
     #: how fast the nodes of its last epoch were (`pace`); and the kinds of all nodes now, where that matters
     last_pace: float = 1.0
     node_kinds: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    #: nodes that it may not take now, by `on`
-    barred: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
     #: the prices of nodes now, of a job that is billed by them
     node_prices: PriceBook | None = field(default=None, init=False, repr=False, compare=False)
     #: as of the job's last decision; follows from the records of all jobs (`coach.core.jobs.accounts`)

@@ -100,7 +100,13 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
     return tuple(
-        Node(entry.name, _capacity(entry), _price(path, entry, offer_price), _kind(entry), ":spot" in entry.offer)
+        Node(
+            entry.name,
+            _capacity(entry),
+            _price(path, entry, offer_price),
+            spot=":spot" in entry.offer,
+            kind=_kind(entry),
+        )
         for entry in file.nodes
     )
 
