@@ -28,11 +28,12 @@
 # make docs        .cache/site: the pages as a site with search and the Python API; COACH_REPOSITORY=https://HOST/OWNER/NAME
 #                  for links to files that are no pages
 # make helm        .cache/bin/helm, for the tests of deploy/chart, built by Go from its module: 5 minutes the first time
+# make object-store .cache/bin/versitygw, the S3 server of the tests, built by Go from its module
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -144,7 +145,7 @@ test-pytorch: setup setup-pytorch data
 test-quick test-logic test-processes test-commands test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
-kubernetes: setup data helm
+kubernetes: setup data helm $(if $(ALL),object-store)
 	@.venv/bin/python -m tests.kubernetes.cluster check
 	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
 	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
@@ -177,7 +178,7 @@ test-kubernetes: kubernetes
 images: setup
 	@.venv/bin/python scripts/images.py
 
-all-tests: setup data control-plane helm
+all-tests: setup data control-plane helm object-store
 	@.venv/bin/python scripts/test_record.py all
 
 RUNS := 5
@@ -193,6 +194,13 @@ helm: .cache/bin/helm-$(HELM_VERSION)
 
 .cache/bin/helm-$(HELM_VERSION):
 	@! command -v go >/dev/null || { GOBIN=$(abspath .cache/bin) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION) && touch $@; }
+
+# The S3 server of the tests.
+VERSITYGW_VERSION := v1.8.0
+object-store: .cache/bin/versitygw-$(VERSITYGW_VERSION)
+
+.cache/bin/versitygw-$(VERSITYGW_VERSION):
+	@! command -v go >/dev/null || { GOBIN=$(abspath .cache/bin) go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION) && touch $@; }
 
 test-go: control-plane
 

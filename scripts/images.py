@@ -1,12 +1,13 @@
 """Build Coach's images: archives that `docker load`, `ctr images import` and `kind load image-archive` read.
 
-    python scripts/images.py [--with docker|debian] [handler functions scheduler] [nuclio-functions]
+    python scripts/images.py [--with docker|debian] [handler functions scheduler functions-pytorch nuclio-functions]
 
-Writes .cache/images/coach-handler.tar, coach-functions.tar and coach-scheduler.tar; where it is named,
-coach-nuclio-functions.tar too, the functions in Nuclio's own processor. With docker they come from the
-Dockerfiles in deploy/. Without it (`--with debian`, on a Debian 12 machine, no root) a base layer is unpacked from
-Debian's packages, and the Python packages are those of .venv and .venv-functions. A layer whose inputs did not change
-is not written again, an archive whose layers did not change neither.
+Writes .cache/images/coach-handler.tar, coach-functions.tar and coach-scheduler.tar; where they are named,
+coach-functions-pytorch.tar, the functions with PyTorch on CPUs, and coach-nuclio-functions.tar, the functions in
+Nuclio's own processor. With docker they come from the Dockerfiles in deploy/. Without it (`--with debian`, on a Debian
+12 machine, no root) a base layer is unpacked from Debian's packages, and the Python packages are those of .venv and
+.venv-functions; next to each archive NAME.cdx.json lists what is in it. A layer whose inputs did not change is not
+written again, an archive whose layers did not change neither.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
+import urllib.parse
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -343,6 +345,60 @@ def functions() -> None:
     _archive("coach-functions", VERSION, layers, {**_python(environment), **config})
 
 
+#: Debian's Python packages that PyTorch jobs import, below their folder.
+TORCH = ("torch", "numpy", "zmq", "astunparse", "six.py", "typing_extensions.py")
+
+
+def _torch() -> Layer:
+    """Debian's PyTorch as this machine has it installed, with the libraries that it is linked to."""
+    site, files = Path("/usr/lib/python3/dist-packages"), dict[str, Content]()
+    if not (site / "torch").is_dir() or not (site / "zmq").is_dir():
+        need = "apt-get install --no-install-recommends python3-torch libopenblas0-pthread python3-zmq"
+        raise Unbuildable(f"without docker functions-pytorch is made of Debian's PyTorch: {need}")
+    for name in TORCH:
+        inside = str(site / name).lstrip("/")
+        files |= dict(_tree(site / name, inside)) if (site / name).is_dir() else {inside: site / name}
+    files = {name: content for name, content in files.items() if "/torch/include/" not in name and "/test/" not in name}
+    programs = [f"/{name}" for name in files if ".so" in Path(name).name]
+    linked = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
+    for library in sorted(set(re.findall(r"=> (/\S+)", linked))):
+        if re.match(r"lib(c|m|dl|rt|pthread|util|resolv)\.so", Path(library).name):
+            continue  # the base's, which belong to its loader
+        files[f"usr/{library.removeprefix('/usr').lstrip('/')}"] = Path(library).resolve()
+    return Layer(
+        "functions-torch", _debian_packages([path for path in files.values() if isinstance(path, Path)]), files.items
+    )
+
+
+def _debian_packages(files: list[Path]) -> list[str]:
+    """The packages of which these files are, each as its archive is called."""
+    owners = subprocess.run(["dpkg-query", "-S", *files], capture_output=True, text=True, check=False).stdout
+    names = sorted({line.partition(": ")[0] for line in owners.splitlines() if ", " not in line.partition(": ")[0]})
+    form = "-f=${Package}_${Version}_${Architecture}.deb\\n"
+    return subprocess.run(["dpkg-query", "-W", form, *names], capture_output=True, text=True, check=True).stdout.split()
+
+
+def functions_pytorch() -> None:
+    """The functions, with PyTorch on CPUs."""
+    names = ("obstore",)
+    extra = {f"opt/python/{name}": ROOT / ".venv-functions" / SITE / name for name in names}
+    layers = [
+        base(),
+        _torch(),
+        code("functions-pytorch-code", {"opt/coach/functions": ROOT / "functions", **extra}, {}),
+    ]
+    environment = [
+        "PYTHONPATH=/opt/coach/functions:/opt/python",
+        "COACH_DATA_CACHE=/tmp/coach-data",
+        "OMP_NUM_THREADS=1",
+    ]
+    config = {
+        "Entrypoint": ["/usr/bin/python3", "-m", "training.serving.serve"],
+        "ExposedPorts": {"8080/tcp": {}, "8082/tcp": {}},
+    }
+    _archive("coach-functions-pytorch", VERSION, layers, {**_python(environment), **config})
+
+
 def nuclio_functions() -> None:
     """The functions in Nuclio's processor, which is no package: three variables say where it and its parts are."""
     given = {name: os.environ.get(f"COACH_NUCLIO_{name}") for name in ("PROCESSOR", "WRAPPER", "PYTHONPATH")}
@@ -389,11 +445,33 @@ def scheduler() -> None:
         [hashlib.sha256(program.read_bytes()).hexdigest()],
         lambda: [("coach-scheduler", program)],
     )
-    _archive("coach-scheduler", SCHEDULER_VERSION, [layer], {"User": USER, "Entrypoint": ["/coach-scheduler"]})
+    config = {"User": USER, "Entrypoint": ["/coach-scheduler"]}
+    _archive("coach-scheduler", SCHEDULER_VERSION, [layer], config, program)
 
 
-def _archive(name: str, version: str, layers: list[Layer], config: dict[str, Any]) -> None:
+def bill_of_materials(name: str, version: str, layers: list[Layer], program: Path | None = None) -> dict[str, Any]:
+    """What an image is made of, as CycloneDX 1.6 has it: packages of Debian and PyPI, and a program's Go modules."""
+    found = set[tuple[str, str, str]]()
+    for text in (text for layer in layers for text in layer.inputs):
+        found |= {("pypi", *one) for one in re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", text, re.MULTILINE)}
+        if deb := re.fullmatch(r"([^_]+)_(\S+)_\w+\.deb", text):
+            found.add(("deb/debian", deb[1], urllib.parse.unquote(deb[2])))
+    if program is not None:
+        said = subprocess.run(["go", "version", "-m", program], capture_output=True, text=True, check=True).stdout
+        found |= {("golang", *one) for one in re.findall(r"^\tdep\t(\S+)\t(\S+)", said, re.MULTILINE)}
+    components = [
+        {"type": "library", "name": name, "version": version, "purl": f"pkg:{kind}/{name}@{version}"}
+        for kind, name, version in sorted(found)
+    ]
+    image = {"type": "container", "name": name, "version": version}
+    form = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1}
+    return {**form, "metadata": {"component": image}, "components": components}
+
+
+def _archive(name: str, version: str, layers: list[Layer], config: dict[str, Any], program: Path | None = None) -> None:
     written = [layer.write() for layer in layers]
+    materials = bill_of_materials(name, version, layers, program)
+    (OUT / f"{name}.cdx.json").write_text(json.dumps(materials, indent=1) + "\n")
     archive(OUT / f"{name}.tar", f"docker.io/library/{name}:{version}", written, config)
 
 
@@ -474,9 +552,10 @@ IMAGES: dict[str, tuple[str, str, Callable[[], None]]] = {
     "handler": (VERSION, "deploy/handler.Dockerfile", handler),
     "functions": (VERSION, "deploy/pod.Dockerfile", functions),
     "scheduler": (SCHEDULER_VERSION, "deploy/scheduler/scheduler.Dockerfile", scheduler),
+    "functions-pytorch": (VERSION, "deploy/pod-pytorch.Dockerfile", functions_pytorch),
     "nuclio-functions": (VERSION, "deploy/functions.Dockerfile", nuclio_functions),
 }
-#: What Coach is installed from. Only Nuclio's own parts make the others.
+#: What Coach is installed from with MXNet.
 STANDARD = ("handler", "functions", "scheduler")
 
 

@@ -77,7 +77,7 @@ class Job:
     #: What decisions keep of a job as long as it is as it is (`coach.core.policies.api.allocation.kept`).
     memory: dict[Any, Any] | None = None
 
-    def speed(self, allocation: Allocation) -> float:
+    def speed(self, allocation: Allocation, kind: str | None = None) -> float:
         """Epochs/s."""
         return self.speeds[allocation[0] * (self.maximum[1] + 1) + allocation[1]]
 

@@ -31,6 +31,8 @@ IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "budget", "doctor", "
 ON_OBJECTS = ("submit", "suspend", "resume")
 #: The command that brings a file from the handler's pod, and the one that makes its page reachable from here.
 MODEL, UI = "model", "ui"
+#: With a file it applies a TrainingSearch; with options alone, such as --show, it runs in the handler's pod.
+SEARCH = "search"
 _OPTIONS = ("--context", "--namespace")
 
 
@@ -50,8 +52,8 @@ def split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
     """Run a command on a cluster; its exit code. Raises CoachError."""
     command = arguments[0] if arguments else ""
-    if command not in (*IN_POD, *ON_OBJECTS, MODEL, UI):
-        known = ", ".join(("run", *IN_POD, *ON_OBJECTS, MODEL, UI))
+    if command not in (*IN_POD, *ON_OBJECTS, SEARCH, MODEL, UI):
+        known = ", ".join(("run", *IN_POD, *ON_OBJECTS, SEARCH, MODEL, UI))
         raise UserError(
             f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
             "`coach serve` has --context itself"
@@ -65,8 +67,10 @@ async def _on_cluster(options: dict[str, str], arguments: list[str]) -> int:
     from coach.platforms.kubernetes_api.client import Api
 
     async with await Api.connect(options.get("--context"), options.get("--namespace")) as api:
-        if arguments[0] in IN_POD:
+        if arguments[0] in IN_POD or (arguments[0] == SEARCH and arguments[1:2] and arguments[1].startswith("--")):
             return await _in_pod(api, arguments)
+        if arguments[0] == SEARCH:
+            return await _search(api, [Path(word) for word in arguments[1:]])
         if arguments[0] == MODEL:
             return await _model(api, arguments[1:])
         if arguments[0] == UI:
@@ -245,6 +249,29 @@ async def _submit(api: Api, files: list[Path]) -> int:
             await api.apply(f"{CORE}/namespaces/{api.namespace}/configmaps/{source}", body)
             model |= {"file": path.name, "configMap": source}
         await apply(api, document)
+    return 0
+
+
+async def _search(api: Api, files: list[Path]) -> int:
+    """Apply the TrainingSearch of a file."""
+    import yaml
+
+    from coach.cli.options import VOLUMES
+    from coach.jobfiles.training_search import load_search
+    from coach.platforms.kubernetes_api.client import COACH
+
+    right = "coach --context NAME search search.yaml (kind: TrainingSearch), or --show, --stop or --resume SEARCH"
+    if len(files) != 1 or str(files[0]).startswith("-"):
+        raise UserError(f"one file, or options of a search that is there: {right}")
+    try:
+        data = files[0].read_bytes()
+    except OSError as error:
+        raise UserError(f"{files[0]}: cannot be read ({error.strerror}): {right}") from error
+    _, base = load_search(files[0], data, volumes=VOLUMES)
+    await api.apply(f"{COACH}/namespaces/{api.namespace}/trainingsearches/{base.name}", yaml.safe_load(data))
+    typer.echo(
+        f"trainingsearch {base.name} applied to {api.namespace}; see: coach --context NAME search --show {base.name}"
+    )
     return 0
 
 

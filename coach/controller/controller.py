@@ -17,6 +17,7 @@ from typing import Any
 
 from coach.controller import budgets, searches, status
 from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next_step
+from coach.controller.uninstall import KINDS, let_go
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import Job
@@ -65,8 +66,7 @@ class Controller:
         """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
         async with await self._connect() as api:
             self._api = api
-            kinds = ("trainingjobs", "trainingbudgets", "trainingsearches")
-            paths = [f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in kinds]
+            paths = [f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in KINDS]
             self._path, self._budgets_path, self._searches_path = paths
             jobs, accounts, found_searches = (Collection(api, path) for path in paths)
             self._service.handler.observers.append(lambda _event, _actions: self._wake.set())
@@ -88,6 +88,8 @@ class Controller:
                             await self._wake.wait()
             finally:
                 await asyncio.gather(jobs.close(), accounts.close(), found_searches.close())
+                with contextlib.suppress(CoachError):
+                    await let_go(api)
 
     async def _guarded(self, found: Object, reconcile: Callable[[Object], Awaitable[None]]) -> None:
         name = f"{found['kind'].lower()} {found['metadata']['name']}"

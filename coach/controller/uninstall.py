@@ -1,6 +1,8 @@
 """What `helm uninstall` runs first: jobs of the namespace end while their handler can still settle their money.
 
 python -m coach.controller.uninstall
+
+And what lets a namespace go that is deleted as a whole.
 """
 
 from __future__ import annotations
@@ -8,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Iterable
 
 from coach.core.errors import CoachError
-from coach.platforms.kubernetes_api.client import COACH, Api, ApiError
+from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
 
 #: Seconds that the handler has to end all jobs. Where it does not run, nothing else would ever release them.
 HANDLER_SECONDS = 60.0
 #: Seconds that it has to stop searches, and to remove budgets, which takes a moment.
 BUDGET_SECONDS = 10.0
 POLL_SECONDS = 0.5
+KINDS = ("trainingjobs", "trainingbudgets", "trainingsearches")
 
 
 async def end_all(api: Api, kind: str = "trainingjobs", seconds: float = HANDLER_SECONDS) -> list[str]:
@@ -26,14 +30,29 @@ async def end_all(api: Api, kind: str = "trainingjobs", seconds: float = HANDLER
     deadline = time.monotonic() + seconds
     while (left := (await api.get(path))["items"]) and time.monotonic() < deadline:
         await asyncio.sleep(POLL_SECONDS)
-    for found in left:
-        name = found["metadata"]["name"]
+    await _release(api, path, left)
+    return [found["metadata"]["name"] for found in left]
+
+
+async def let_go(api: Api) -> None:
+    """Release all objects where their namespace is being deleted: pods end first, and no further handler comes.
+
+    Raises ApiError.
+    """
+    namespace = await api.get(f"{CORE}/namespaces/{api.namespace}")
+    if namespace["status"]["phase"] == "Terminating":
+        for kind in KINDS:
+            path = f"{COACH}/namespaces/{api.namespace}/{kind}"
+            await _release(api, path, (await api.get(path))["items"])
+
+
+async def _release(api: Api, path: str, objects: Iterable[Object]) -> None:
+    for found in objects:
         try:
-            await api.merge(f"{path}/{name}", {"metadata": {"finalizers": None}})
+            await api.merge(f"{path}/{found['metadata']['name']}", {"metadata": {"finalizers": None}})
         except ApiError as error:
             if error.status != 404:
                 raise
-    return [found["metadata"]["name"] for found in left]
 
 
 async def _main() -> int:

@@ -109,12 +109,14 @@ class Node:
     """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known.
 
     `spot`: it is cheap, and may go away.
+    Jobs may train faster on one `kind` of nodes than on another: its GPUs' product, or its instance type.
     """
 
     name: str
     capacity: Resources
     price: Instance | None = field(default=None, compare=False)
     spot: bool = False
+    kind: str = field(default="", compare=False)
 
 
 class Taken(NamedTuple):

@@ -33,7 +33,7 @@ def known_points(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node
     return tuple(
         KnownSpeed(
             *allocation,
-            statistics.median(epoch.epochs_per_second for epoch in measured),
+            statistics.median(epoch.epochs_per_second / epoch.pace for epoch in measured),
             min((epoch.computing_part for epoch in measured if epoch.computing_part > 0.0), default=0.0),
         )
         for allocation, measured in sorted(epochs.items())
@@ -50,6 +50,8 @@ def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node,
 
         surface, _ = fit_models(job.speed_points(), (), job.spec.curve, job.spec.chooses_servers)
         job.surface = None if surface is None else FittedSpeed(surface)
+    if job.spec.speed_by_kind:
+        job.see_nodes(nodes)
     return job
 
 

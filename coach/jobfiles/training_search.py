@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field, StringConstraints
+from pydantic_core import ErrorDetails
 
 from coach.core.errors import UserError
 from coach.core.spec.job import API_VERSION, Metadata, TrainingJob
@@ -124,9 +126,7 @@ def load_search(path: Path, data: bytes, **options: Any) -> tuple[TrainingSearch
     except pydantic.ValidationError as invalid:
         raise JobFileError(
             [
-                problem(
-                    tuple(map(str, error["loc"])), error["msg"], error["input"], "docs/how-to/search.md has them all"
-                )
+                problem(at := tuple(map(str, error["loc"])), _what(error), error["input"], _right(at))
                 for error in invalid.errors(include_url=False)
             ]
         ) from None
@@ -147,6 +147,25 @@ def load_search(path: Path, data: bytes, **options: Any) -> tuple[TrainingSearch
         raise JobFileError(problems)
     (loaded,) = load_contents([(path, _template(document))], **options)
     return found.spec, loaded.spec
+
+
+def _what(error: ErrorDetails) -> str:
+    return "no such field" if error["type"] == "extra_forbidden" else error["msg"]
+
+
+def _right(at: tuple[str, ...]) -> str:
+    """The name that was probably meant, all the names there are, or what the field is."""
+    parts: dict[tuple[str, ...], type[SpecModel]] = {
+        (): _Document,
+        ("metadata",): Metadata,
+        ("spec", "budget"): SearchBudget,
+    }
+    part = parts.get(at[:-1], TrainingSearchSpec)
+    fields = {field.alias or name: field for name, field in part.model_fields.items()}
+    if at[-1] in fields:
+        return fields[at[-1]].description or f"a {at[-1]}"
+    close = difflib.get_close_matches(at[-1], fields, 1, 0.6)
+    return f"did you mean {close[0]}?" if close else f"one of {', '.join(fields)}"
 
 
 def _template(document: YamlNode) -> YamlNode:

@@ -109,10 +109,12 @@ class Platform(Protocol):
     programs_outlive: bool
     #: Whether the platform chooses the nodes of pods: then a pod to deploy names none, and waits until it fits.
     places_pods: bool
-    #: URI of the folder for checkpoints where the functions do not see the handler's disk; None where they do.
-    checkpoints: str | None
     #: Whether the handler can read and delete checkpoints where they are.
     sees_checkpoints: bool
+
+    @property
+    def checkpoints(self) -> str | None:
+        """URI of the folder for checkpoints where the functions do not see the handler's disk; None where they do."""
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Get ready, with no pod of an earlier handler left but what `events.takes_over`; returns the cluster."""

@@ -148,8 +148,7 @@ def _pods() -> Iterator[Check]:
     claim = settings.volume_claim
     step = "" if claim else "without a volume jobs need s3:// or gs:// for data and checkpoints"
     yield Check("functions", Status.OK, f"{found}, with the volume {claim}" if claim else found, step)
-    if settings.scheduler in ("default-scheduler", "coach-thesis"):
-        said = f"{settings.scheduler} places pods one by one: jobs with a part of the nodes each wait for each other"
+    if said := settings.deadlock:
         step = "scheduler.name=coach in the chart's values places all pods of a job together"
         yield Check("scheduler", Status.WARNING, said, step)
 

@@ -313,7 +313,7 @@ class Driver:
         dynamics = self.dynamics[order.job]
         job = self.reducer.jobs[order.job]
         drawn = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
-        speed = dynamics.speed(*order.allocation) * math.exp(dynamics.speed_noise * drawn.speed)
+        speed = order.pace * dynamics.speed(*order.allocation) * math.exp(dynamics.speed_noise * drawn.speed)
         last = job.epochs[-1] if job.epochs else None
         same = last is not None and (last.group, last.allocation) == (order.group, order.allocation)
         fraction = order.fraction

@@ -1,6 +1,12 @@
-"""Bytes at URIs: a plain path, file://, or whatever fsspec knows (s3://, gs://) when its package is installed."""
+"""Bytes at URIs: a plain path, file://, or an object store (s3://, gs://), for which obstore is needed.
+
+Object stores take their address and credentials from the environment, as their own tools do: AWS_ENDPOINT_URL,
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or a workload's identity. A request that fails is sent again
+for up to three minutes; what is larger than PART_BYTES goes in parts.
+"""
 
 import contextlib
+import functools
 import hashlib
 import io
 import os
@@ -11,6 +17,9 @@ from urllib.parse import unquote, urlsplit
 
 from training.errors import TrainingError
 
+#: What is larger is uploaded in parts, each of which is sent again where it fails.
+PART_BYTES = 8 << 20
+
 
 def local_path(uri: str) -> Path | None:
     """The path that a URI names on this machine, or None when it is elsewhere."""
@@ -20,9 +29,24 @@ def local_path(uri: str) -> Path | None:
 
 
 def _elsewhere(uri: str) -> tuple[Any, str]:
-    import fsspec.core  # only where it is needed: it takes time to import
+    """The store that a URI names, and the place in it."""
+    parts = urlsplit(uri)
+    return _store(parts.scheme, parts.netloc), uri.partition("://")[2].removeprefix(parts.netloc).lstrip("/")
 
-    return fsspec.core.url_to_fs(uri)
+
+@functools.cache
+def _store(scheme: str, bucket: str) -> Any:
+    try:
+        from obstore.store import from_url  # only where it is needed: not every Python with PyTorch has it
+    except ImportError as error:
+        raise TrainingError("StorageFailed", f"{scheme}:// needs the package obstore: pip install obstore") from error
+    # Who names an endpoint without TLS means it.
+    return from_url(f"{scheme}://{bucket}", client_options={"allow_http": True})
+
+
+def _failed(did: str, uri: str, error: Exception) -> str:
+    """What went wrong; a store's errors have details of its requests in further lines."""
+    return f"{did} {uri}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def read(uri: str, missing: str) -> bytes:
@@ -30,12 +54,14 @@ def read(uri: str, missing: str) -> bytes:
     try:
         if (path := local_path(uri)) is not None:
             return path.read_bytes()
-        system, place = _elsewhere(uri)
-        return system.cat_file(place)
+        store, place = _elsewhere(uri)
+        return bytes(store.get(place).bytes())
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise TrainingError(missing, f"nothing to read at {uri}") from error
+    except TrainingError:
+        raise
     except Exception as error:
-        raise TrainingError("StorageFailed", f"reading {uri}: {type(error).__name__}: {error}") from error
+        raise TrainingError("StorageFailed", _failed("reading", uri, error)) from error
 
 
 @contextlib.contextmanager
@@ -52,7 +78,7 @@ def reading(uri: str, missing: str) -> Iterator[BinaryIO]:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise TrainingError(missing, f"nothing to read at {uri}") from error
     except OSError as error:
-        raise TrainingError("StorageFailed", f"reading {uri}: {type(error).__name__}: {error}") from error
+        raise TrainingError("StorageFailed", _failed("reading", uri, error)) from error
     with file:
         yield file
 
@@ -69,12 +95,15 @@ def writing(uri: str) -> Iterator[BinaryIO]:
             with _replacing(path) as file:
                 yield file
             return
-        system, place = _elsewhere(uri)
+        store, place = _elsewhere(uri)
         buffer = io.BytesIO()
         yield buffer
-        system.pipe_file(place, buffer.getvalue())
+        buffer.seek(0)
+        store.put(place, buffer, chunk_size=PART_BYTES)
+    except TrainingError:
+        raise
     except Exception as error:
-        raise TrainingError("StorageFailed", f"writing {uri}: {type(error).__name__}: {error}") from error
+        raise TrainingError("StorageFailed", _failed("writing", uri, error)) from error
 
 
 @contextlib.contextmanager
@@ -104,8 +133,8 @@ def remove(uri: str) -> None:
         if (path := local_path(uri)) is not None:
             path.unlink()
         else:
-            system, place = _elsewhere(uri)
-            system.rm_file(place)
+            store, place = _elsewhere(uri)
+            store.delete(place)
 
 
 def _as_its_folder(path: str, flags: int) -> int:

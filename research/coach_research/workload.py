@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,8 +47,10 @@ class Work:
     minimum: Allocation = ONE_WORKER
     maximum: Allocation = ONE_WORKER
     speed: Speed | None = None
-    #: A batch that grows as it trains: (from this whole epoch on, times `speed`), ascending; before the first: times 1.
-    paces: tuple[tuple[int, float], ...] = ()
+    #: How fast it is on nodes of a kind, times `speed`; a gang is as fast as the slowest of its nodes. Others: 1.
+    kinds: Mapping[str, float] = field(default_factory=dict)
+    #: A batch that grows as it trains: (from this whole epoch on, times `speed`, or the speed then), ascending.
+    paces: tuple[tuple[int, float | Speed], ...] = ()
     loss: Curve | None = None
     #: Standard deviation of a measured loss.
     loss_noise: float = 0.0

@@ -27,6 +27,7 @@ from coach.cli.main import invoke
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
 from tests.functions.hosting import eventually, is_alive
+from tests.object_store import object_store
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
@@ -462,3 +463,54 @@ def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
     assert re.search(r"(STATE|endless) +Waiting", text)
     assert text.count("coach resume endless") == 1
     assert "epoch 1: 1x1" in text  # the display is gone, the events stay
+
+
+#: Puts a data set and a model file into the object store.
+PUTS_INTO_STORE = """
+import numpy, sklearn.datasets
+from training import storage
+x, y = sklearn.datasets.load_digits(return_X_y=True)
+x = (x / 16).reshape(-1, 1, 8, 8).astype("float32")
+with storage.writing("s3://bucket/digits.npz") as file:
+    numpy.savez(file, x_train=x[:1400], y_train=y[:1400], x_test=x[1400:], y_test=y[1400:])
+with storage.writing("s3://bucket/models/mlp.py") as file:
+    file.write(open("functions/models/mlp.py", "rb").read())
+"""
+
+
+@pytest.mark.full
+def test_a_job_trains_from_and_into_an_object_store_and_goes_on_there_after_a_kill(tmp_path: Path) -> None:
+    with object_store(tmp_path / "store") as store:
+        environment = {**os.environ, "PYTHONPATH": "functions"}
+        subprocess.run(
+            [ROOT / ".venv-functions/bin/python", "-c", PUTS_INTO_STORE], cwd=ROOT, env=environment, check=True
+        )
+        job = write_job(
+            tmp_path / "job.yaml",
+            "stored",
+            model={"file": "s3://bucket/models/mlp.py"},
+            data={"uri": "s3://bucket/digits.npz", "format": "npz"},
+            checkpoint={"uri": "s3://bucket/checkpoints"},
+            target={"accuracy": 0.999, "epochsInARow": 9},
+            maxEpochs=12,
+        )
+        with started("run", str(job)) as run:
+            eventually(lambda: len(trained("stored")) >= 3, PATIENCE)
+            run.signal(signal.SIGKILL)
+        before = trained("stored")
+        assert coach("resume", "stored").returncode == 4, "the number of its epochs is at its end"
+        epochs = trained("stored")
+        assert epochs[: len(before)] == before and len(epochs) == 12
+        left = [name for name in store.objects() if name.endswith(".ckpt")]
+        assert 2 <= len(left) <= 4 and all(name.startswith("checkpoints/stored/") for name in left), left
+        assert coach("prune", "stored", "--all", "--yes").returncode == 0
+        assert not [name for name in store.objects() if name.endswith(".ckpt")]
+        assert not list((tmp_path / "home").rglob("*.ckpt"))
+
+
+def trained(name: str) -> list[tuple[int, float]]:
+    """The epochs of a job so far, and their losses."""
+    home = StateDirectory.default()
+    if name not in (past := home.past()):
+        return []
+    return [(epoch.ordinal, epoch.report.loss) for epoch in past[name].job.epochs]

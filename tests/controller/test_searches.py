@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from coach.cli import remote
 from coach.service.operations import Service
 from tests.controller.test_controller import Cluster, holds, reconciled, server
 from tests.handler.test_search import Rates
@@ -29,6 +31,23 @@ class Searches(Cluster):
         found["spec"]["template"]["model"] = {"file": str(folder / "model.py")}
         made: dict[str, Any] = await self.ask("POST", body=found)
         return made
+
+
+def test_a_search_goes_to_a_cluster_by_a_command(reconciled: Any, server: Any, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def net(): ...\n")
+    found = document()
+    found["spec"]["template"]["model"] = {"file": str(tmp_path / "model.py")}
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(found))
+
+    async def body(_: Cluster, platform: Rates, service: Service) -> None:
+        searches = Searches(server)
+        assert await asyncio.to_thread(remote.invoke, {}, ["search", str(tmp_path / "search.yaml")]) == 0
+        status = await searches.until(found["metadata"]["name"], complete)
+        assert status["parameters"] == "optimizer.learningRate=0.1"
+        await searches.ask("DELETE", found["metadata"]["name"])
+        await searches.gone(found["metadata"]["name"])
+
+    reconciled(body, Rates())
 
 
 def complete(status: dict[str, Any]) -> bool:

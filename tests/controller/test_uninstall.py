@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from coach.controller.reconcile import FINALIZER
-from coach.controller.uninstall import end_all
+from coach.controller.uninstall import end_all, let_go
 from coach.platforms.kubernetes_api.client import Api
 from tests.core.lifecycle.faulty_cluster import SPEC
 from tests.docs.pages import ROOT
@@ -41,3 +41,22 @@ def test_jobs_that_no_handler_releases_do_not_stay(server: ApiServer, monkeypatc
 
     asyncio.run(body())
     assert server.admin.get(JOBS)["items"] == []
+
+
+def test_a_namespace_that_is_deleted_is_not_held_back(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+    admin, jobs = server.admin, "/apis/coach.dev/v1alpha1/namespaces/leaving/trainingjobs"
+    for kind in ("budget", "search"):
+        served(admin, yaml.safe_load((ROOT / f"deploy/chart/files/training{kind}-crd.yaml").read_text()))
+    admin.create("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
+    admin.create(jobs, {**SPEC, "metadata": {"name": "held", "finalizers": [FINALIZER]}})
+
+    async def body() -> None:
+        async with await Api.connect(namespace="leaving") as api:
+            await let_go(api)
+            assert admin.get(f"{jobs}/held")["metadata"]["finalizers"] == [FINALIZER], "the namespace stays"
+            assert admin.http.delete("/api/v1/namespaces/leaving").status_code == 200
+            await let_go(api)
+            assert "finalizers" not in admin.get(f"{jobs}/held")["metadata"]
+
+    asyncio.run(body())

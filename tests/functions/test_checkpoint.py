@@ -49,7 +49,7 @@ def test_who_may_not_read_its_folder_may_not_read_a_checkpoint(
     assert (tmp_path / "a.ckpt").stat().st_mode & 0o777 == file
 
 
-@pytest.mark.parametrize("scheme", ["", "file://", "memory://"])
+@pytest.mark.parametrize("scheme", ["", "file://"])
 def test_what_was_saved_is_loaded(tmp_path: Path, scheme: str) -> None:
     uri = f"{scheme}{tmp_path}/a/b/weights.npz"
     checkpoint.save(uri, STATE, checkpoint.write)

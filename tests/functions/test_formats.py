@@ -161,17 +161,6 @@ def test_a_checksum_is_verified_and_a_size_cuts_the_training_split(mnist: Path, 
     assert checksum in refuse(path, "npz", "DataInvalid", sha256="0" * 64)
 
 
-def test_sources_elsewhere_are_read_through_fsspec() -> None:
-    import fsspec
-
-    content = io.BytesIO()
-    np.savez(content, x_train=np.eye(4), y_train=range(4), x_test=np.eye(4), y_test=range(4))
-    with fsspec.open("memory://bucket/d.npz", "wb") as file:
-        file.write(content.getvalue())
-    assert len(formats.load("memory://bucket/d.npz", "npz").train) == 4
-    refuse("memory://bucket/nothing.npz", "npz", "DataMissing")
-
-
 def test_a_parsed_data_set_is_kept_for_the_machine_until_its_files_change(
     digits: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

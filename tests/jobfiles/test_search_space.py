@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.handler.search import samplers
 from coach.handler.search.samplers import Tried
+from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.search_space import SEARCH, TRIAL, Choices, Range, Space, trial_job
+from coach.jobfiles.training_search import load_search
 from tests.core.lifecycle.faulty_cluster import spec, usd
 
 PROGRAM = {
@@ -146,3 +150,22 @@ def test_a_parameter_that_a_job_cannot_have_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=words):
         trial_job(TrainingJob.from_json(document), "tune", 1, parameters)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"finalSeed": 2}, "spec.finalSeed: no such field (2) - did you mean finalSeeds?"),
+        ({"colour": 2}, "spec.colour: no such field (2) - one of template, parameters,"),
+        (
+            {"parallel": 0},
+            "spec.parallel: Input should be greater than or equal to 1 (0) - Trials that train",
+        ),
+    ],
+)
+def test_a_wrong_field_of_a_search_is_said_with_what_would_be_right(spec: dict[str, Any], words: str) -> None:
+    whole = {"template": PROGRAM["spec"], "parameters": {"lr": "0.1,0.2"}, "budget": {"amount": 1, "currency": "USD"}}
+    search = {"apiVersion": "coach.dev/v1alpha1", "kind": "TrainingSearch", "metadata": {"name": "tune"}}
+    with pytest.raises(JobFileError) as refused:
+        load_search(Path("search.yaml"), yaml.safe_dump(search | {"spec": whole | spec}).encode())
+    assert words in str(refused.value)

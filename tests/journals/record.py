@@ -242,12 +242,12 @@ def accounts(handler: Handler) -> None:
 
 
 def prices(handler: Handler) -> None:
-    """A job billed by the nodes that it is on, one by whole hours, one by an offer whose price changes as it runs."""
+    """A job billed by the nodes that it is on, faster on one kind; one by whole hours, one by a changing offer."""
     catalogue = handler.folder / "catalogs/mine/vms.csv"
     catalogue.parent.mkdir(parents=True)
     line = "InstanceType,vCPUs,MemoryGiB,Price\nbig,16,64,{}\n"
     catalogue.write_text(line.format(0.8))
-    handler.submit(job("by-nodes", prices="nodes"))
+    handler.submit(job("by-nodes", prices="nodes", speedByKind={"cpu-d3_4vcpu-16gb": 1.25}))
     handler.ended("by-nodes")
     handler.submit(job("by-hours", prices="mine/big:hour", budget={"amount": 1, "currency": "USD"}))
     handler.ended("by-hours")

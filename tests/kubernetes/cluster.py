@@ -19,20 +19,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from scripts import images
-from tests.kubernetes.machine import Daemon, Machine, kill
-from tests.kubernetes.node import SERVICE, Node, hierarchies
+from tests.kubernetes.machines.machine import Daemon, Machine, kill
+from tests.kubernetes.machines.node import SERVICE, Node, hierarchies
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache/kubernetes"
 PROGRAM = ROOT / "scheduler-plugins/bin/controlplane"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
-DNS = ROOT / "tests/kubernetes/dns.py"
+DNS = ROOT / "tests/kubernetes/machines/dns.py"
 
 
 class Unready(Exception):
@@ -123,10 +123,19 @@ class Cluster(ExistingCluster):
         """The API server's, on this machine and on the nodes."""
         return f"https://10.{self._net}.0.1"
 
+    @property
+    def outside(self) -> str:
+        """The address of this machine, as nodes and pods reach it."""
+        return f"10.{self._net}.0.254"
+
     def load_image(self, archive: Path) -> None:
         """Import an image on all nodes that run and do not have it."""
         with ThreadPoolExecutor() as threads:
             list(threads.map(lambda node: node.load_image(archive), self._up()))
+
+    def spawn(self, command: Sequence[object], log: str) -> Daemon:
+        """Start a program next to the control plane."""
+        return self._plane.spawn(command, FILES / "logs" / log)
 
     def stop_kubelet(self, node: str) -> None:
         """End a node's kubelet; its containers go on."""

@@ -92,7 +92,7 @@ class Coach:
             self.cluster.reset_volume()
             for folder in ("data/mnist-digits", "checkpoints"):
                 (self.cluster.shared / folder).mkdir(parents=True)
-            _write_digits(self.cluster.shared / "data/mnist-digits")
+            write_digits(self.cluster.shared / "data/mnist-digits")
             for path in (self.cluster.shared, *self.cluster.shared.iterdir()):
                 path.chmod(0o777)
         self._chart("install")
@@ -101,7 +101,7 @@ class Coach:
             with tempfile.TemporaryDirectory() as folder:
                 digits = Path(folder, "mnist-digits")
                 digits.mkdir()
-                _write_digits(digits)
+                write_digits(digits)
                 self.cluster.kubectl("cp", digits, f"{pods[0]['metadata']['name']}:/var/lib/coach/data/mnist-digits")
 
     def upgrade(self, *settings: str) -> None:
@@ -111,14 +111,14 @@ class Coach:
     def _chart(self, command: str, *more: str) -> None:
         settings = ("persistence.storageClass=coach", "scheduler.replicas=1", *more)
         options = [part for one in settings for part in ("--set", one)]
-        self._helm(command, "coach", str(ROOT / "deploy/chart"), *options, "--wait", "--timeout", "3m")
+        self.helm(command, "coach", str(ROOT / "deploy/chart"), *options, "--wait", "--timeout", "3m")
 
     def uninstall(self) -> None:
         """`helm uninstall`, and nothing of Coach is left once the kubelets have ended the pods.
 
         helm, with --wait too, does not wait for the pods of a Deployment that it has deleted.
         """
-        self._helm("uninstall", "coach", "--wait", "--timeout", "2m")
+        self.helm("uninstall", "coach", "--wait", "--timeout", "2m")
         deadline = time.monotonic() + PATIENCE
         while left := [
             f"{one['kind']} {one['metadata']['name']}"
@@ -212,7 +212,8 @@ class Coach:
         """The last lines of the handler."""
         return self.cluster.kubectl("logs", "deploy/coach-handler", "--tail=30")
 
-    def _helm(self, *arguments: str) -> None:
+    def helm(self, *arguments: str) -> None:
+        """Run Helm; fails with its words."""
         environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         done = subprocess.run([HELM, *arguments], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self._why_not()}"
@@ -221,7 +222,8 @@ class Coach:
         return self.cluster.kubectl("get", "pods", "-o", "wide")
 
 
-def _write_digits(folder: Path) -> None:
+def write_digits(folder: Path) -> None:
+    """A few images of each digit, in the format `digits-json`."""
     for file in DIGITS.glob("*.json"):
         few = json.loads(file.read_text())["data"][: EACH_DIGIT * 28 * 28]
         (folder / file.name).write_text(json.dumps({"data": few}))

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.kubernetes.cluster import ExistingCluster
+from tests.kubernetes.cluster import ROOT, ExistingCluster
 from tests.kubernetes.installed import PATIENCE, Coach, job, only, ours
 
 pytestmark = pytest.mark.full
 
+CHART = ROOT / "deploy/chart"
 #: A job that trains until the test deletes it, however fast the machine is.
 ENDLESS: dict[str, Any] = {"target": {"loss": 1.0, "epochsInARow": 1000}, "maxEpochs": 2000}
 
@@ -250,6 +251,41 @@ def test_helm_uninstall_ends_jobs_that_train_and_leaves_nothing(coach: Coach) ->
     coach.training("interrupted")
     coach.uninstall()
     coach.install()
+
+
+#: A program that needs no volume.
+ALONE = {
+    "image": "coach-functions:0.1.0",
+    "program": {
+        "command": ["python3", "-c", "import time\nfor e in range(9999): time.sleep(1); print('loss', 1, flush=True)"]
+    },
+    "target": {"loss": 0.001},
+    "budget": {"amount": 0.5, "currency": "USD"},
+    "resources": {"worker": {"cpu": "100m", "memory": "128Mi"}},
+    "stopEarly": False,
+}
+
+
+def test_a_second_release_has_its_own_jobs_and_goes_with_its_namespace(coach: Coach, cluster: ExistingCluster) -> None:
+    cluster.kubectl("create", "namespace", "other")
+    settings = ("crds.enabled=false", "scheduler.enabled=false", "persistence.enabled=false")
+    options = [part for one in settings for part in ("--set", one)]
+    coach.helm("install", "coach", str(CHART), "--namespace", "other", *options, "--wait", "--timeout", "3m")
+    coach.apply(job("ours", **ENDLESS))
+    theirs = {**job("theirs"), "spec": ALONE}
+    theirs["metadata"]["namespace"] = "other"
+    coach.apply(theirs)
+    coach.training("ours")
+    deadline = time.monotonic() + PATIENCE
+    while (found := cluster.get("trainingjob", "theirs", "-n", "other")).get("status", {}).get("epochs", 0) < 2:
+        assert time.monotonic() < deadline, found.get("status")
+        time.sleep(0.5)
+    handlers = [cluster.get("pods", "-n", ns, "-l", "coach.dev/job")["items"] for ns in ("default", "other")]
+    assert [{one["metadata"]["labels"]["coach.dev/job"] for one in pods} for pods in handlers] == [{"ours"}, {"theirs"}]
+    cluster.kubectl("delete", "namespace", "other", "--timeout=150s")
+    assert went_on(coach, "ours") == 0
+    for kind in ("clusterrole", "clusterrolebinding"):
+        cluster.kubectl("delete", kind, "other-coach-handler")
 
 
 def test_a_job_without_a_target_trains_the_best_model_for_its_money(coach: Coach) -> None:

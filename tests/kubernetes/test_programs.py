@@ -114,6 +114,14 @@ def test_a_program_ends_with_its_money_and_not_after(coach: Coach, cluster: Exis
 
 
 @pytest.mark.full
+def test_a_program_that_needs_more_memory_than_its_limit_fails_with_the_kubelets_reason(coach: Coach) -> None:
+    coach.apply(program("greedy", "held = [b'x' * (1 << 20) for _ in range(1024)]"))
+    status = coach.ended("greedy")
+    assert (status["state"], status["reason"]) == ("Failed", "OutOfMemory"), status
+    coach.paid("greedy")
+
+
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_without_a_handler_a_program_ends_and_goes_on_under_the_next(coach: Coach, cluster: ExistingCluster) -> None:
     coach.apply(program("left", target={**NEVER, "value": 1 / 41}))

@@ -13,9 +13,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -83,6 +84,7 @@ class ApiServer:
     folder: Path
     url: str
     admin: Client
+    process: subprocess.Popen[bytes]
 
     def client(self, token: str, name: str) -> Client:
         """One who shows this token."""
@@ -125,8 +127,13 @@ def _ends_with_us() -> None:
 
 
 @contextlib.contextmanager
-def api_server(folder: Path, controllers: str = "") -> Iterator[ApiServer]:
-    """Start both, and end both; and of kube-controller-manager the controllers with these names."""
+def api_server(
+    folder: Path, controllers: str = "", options: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[ApiServer]:
+    """Start both, and end both; and of kube-controller-manager the controllers with these names.
+
+    `options`: further ones of kube-apiserver.
+    """
     if not PROGRAM.exists():
         missing(f"no {PROGRAM.relative_to(ROOT)}: run make control-plane, which needs Go")
     if not shutil.which("openssl"):
@@ -160,15 +167,16 @@ def api_server(folder: Path, controllers: str = "") -> Iterator[ApiServer]:
             "service-account-signing-key-file": key,
             "service-cluster-ip-range": "10.0.0.0/24",
             "disable-admission-plugins": without,
+            **options,
         },
     }
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, options: dict[str, Any]) -> subprocess.Popen[bytes]:
+        def start(name: str, given: dict[str, Any]) -> subprocess.Popen[bytes]:
             (folder / name).symlink_to(PROGRAM)
             log = stack.enter_context((folder / f"{name}.log").open("w"))
             process = subprocess.Popen(
-                [folder / name, *(f"--{option}={value}" for option, value in options.items())],
+                [folder / name, *(f"--{option}={value}" for option, value in given.items())],
                 stdout=log,
                 stderr=log,
                 preexec_fn=_ends_with_us,  # noqa: PLW1509 - started before any thread
@@ -177,8 +185,8 @@ def api_server(folder: Path, controllers: str = "") -> Iterator[ApiServer]:
             stack.callback(process.kill)
             return process
 
-        for name, options in programs.items():
-            process = start(name, options)
+        for name, given in programs.items():
+            process = start(name, given)  # the last is the API server
         url = f"https://127.0.0.1:{port}"
         until("the API server makes its certificate", (folder / "certificates/apiserver.crt").exists)
         admin = _client(folder, url, "admin-token", "admin")
@@ -199,7 +207,7 @@ def api_server(folder: Path, controllers: str = "") -> Iterator[ApiServer]:
                 "kube-controller-manager",
                 {**admins, "controllers": controllers, "leader-elect": "false", "secure-port": "0"},
             )
-        yield ApiServer(folder, url, admin)
+        yield ApiServer(folder, url, admin, process)
 
 
 def served(client: Client, crd: dict[str, Any]) -> None:

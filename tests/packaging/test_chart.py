@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from coach.core.cluster import Pod, PodId, Role
+from coach.core.cluster import Pod, PodId, Resources, Role
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.resource_status import ConditionType, TrainingJobStatus
 from coach.platforms.kubernetes import manifests, program_manifests
@@ -116,7 +116,7 @@ def test_the_page_has_every_condition_status_field_and_variable() -> None:
     fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
     variables = re.findall(r"name: (COACH_\w+)|^  (COACH_\w+):", (CHART / "templates/handler.yaml").read_text(), re.M)
     variables = [one or other for one, other in variables]
-    assert len(variables) == 15
+    assert len(variables) == 18
     for name in [*fields, *ConditionType, *variables]:
         assert f"`{name}`" in PAGE
 
@@ -126,6 +126,30 @@ def test_the_chart_passes_lint_and_refuses_wrong_values_by_itself() -> None:
     helm("lint", "--strict", CHART)
     refused = helm("template", CHART, "--set", "handler.polcy=drf", check=False)
     assert refused.returncode != 0 and "polcy" in refused.stderr
+
+
+@with_helm
+def test_an_object_store_takes_the_place_of_the_volume_and_another_scheduler_gets_pod_groups() -> None:
+    sets = {
+        "objectStore.uri": "s3://bucket/coach",
+        "objectStore.secret": "store",
+        "functions.serviceAccountAnnotations.role": "coach",
+        "scheduler.enabled": "false",
+        "scheduler.name": "scheduler-plugins-scheduler",
+        "scheduler.podGroups": "true",
+    }
+    objects = rendered(*(arg for key, value in sets.items() for arg in ("--set", f"{key}={value}")))
+    settings = Settings.read("", objects["ConfigMap", "coach-functions"]["data"])
+    assert (settings.checkpoints, settings.store_secret, settings.volume_claim) == ("s3://bucket/coach", "store", "")
+    assert settings.pod_groups and not settings.deadlock
+    job = TrainingJob.from_json(spec("a"))
+    pod = manifests.pod(Pod(PodId("a", Role.WORKER, 0), "", Resources(1.0, 1.0)), job, settings, [])
+    assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "a"
+    assert pod["spec"]["containers"][0]["envFrom"] == [{"secretRef": {"name": "store"}}]
+    assert [one["name"] for one in pod["spec"]["volumes"]] == ["tmp"]
+    assert objects["ServiceAccount", "coach-functions"]["metadata"]["annotations"] == {"role": "coach"}
+    rules = objects["Role", "coach-handler"]["rules"]
+    assert any(one["resources"] == ["podgroups"] and one["verbs"] == ["create", "patch"] for one in rules)
 
 
 @with_helm
@@ -186,6 +210,7 @@ def test_values_reach_what_they_are_for() -> None:
         "COACH_PYTORCH_IMAGE": "torch:v8",
         "COACH_FUNCTIONS_SERVICE_ACCOUNT": "coach-functions",
         "COACH_SCHEDULER_NAME": "coach-thesis",
+        "COACH_POD_GROUPS": "false",
         "COACH_IMAGE_PULL_POLICY": "Never",
         "COACH_VOLUME_CLAIM": "mine",
         "COACH_IMAGE_PULL_SECRETS": "one,two",
@@ -404,6 +429,7 @@ train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
 train: create events
+train: get namespaces
 train: create get list patch delete jobs.batch
 train: create patch delete services
 train: create patch networkpolicies.networking.k8s.io
@@ -432,6 +458,7 @@ train: get list update delete networkpolicies.networking.k8s.io
 elsewhere: get list watch create delete pods
 elsewhere: get list watch patch trainingjobs.coach.dev
 elsewhere: get list configmaps secrets
+elsewhere: get namespaces
 kube-system: get list pods configmaps secrets
 : create update patch delete nodes
 : update patch nodes/status

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +18,8 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from coach.platforms.kubernetes_api.election import LOST
-from tests.packaging.api_server import ApiServer, api_server
+from coach.platforms.kubernetes_api.election import LIVE_PORT, LOST
+from tests.packaging.api_server import ApiServer, api_server, until
 from tests.service.test_serve import Served, endless
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -40,9 +42,9 @@ class Handlers:
         self._environment.setenv("KUBECONFIG", str(server.admin.kubeconfig))
         self.started: dict[str, Served] = {}
 
-    def start(self, name: str, *, waits: bool = True) -> Served:
+    def start(self, name: str, *, waits: bool = True, port: int = 0) -> Served:
         self._environment.setenv("COACH_POD", name)
-        self.started[name] = Served(self.folder, "0.3", waits=waits)
+        self.started[name] = Served(self.folder, "0.3", waits=waits, port=str(port))
         return self.started[name]
 
     def lease(self) -> tuple[str, int]:
@@ -57,9 +59,11 @@ class Handlers:
             with_journal.close()
 
     def until(self, what: str, done: Callable[[list[Any]], bool]) -> list[Any]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not done(records := self.records()):
-            assert time.monotonic() < deadline, f"{what}: {records[-20:]}"
+            ended = {name: one.process.poll() for name, one in self.started.items()}
+            seen = f"lease {self.lease()}, started {len(starts(records))} times, exit codes {ended}"
+            assert time.monotonic() < deadline, f"{what}: {seen}: {records[-20:]}"
             time.sleep(0.5)  # each look reads the whole journal
         return records
 
@@ -125,3 +129,28 @@ def test_a_second_handler_goes_on_where_the_first_is_killed_or_stopped_which_wri
     assert handlers.lease() == ("third", 3)
     assert third.end(signal.SIGTERM)[0] == 0
     assert handlers.lease()[0] == "", "one that ends in order leaves the lease to anybody"
+
+
+def test_a_liveness_probe_is_answered_while_the_lease_cannot_be_renewed(handlers: Handlers, tmp_path: Path) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    handlers.start("first", port=port)
+    assert invoke(["submit", str(endless(tmp_path / "job.yaml"))]) == 0
+    went_on(handlers, 1)
+    api, live = (f"http://127.0.0.1:{number}/health" for number in (port, port + LIVE_PORT))
+
+    def answers() -> bool:
+        with contextlib.suppress(httpx.TimeoutException):
+            return httpx.get(api, timeout=1.0).status_code == 200
+        return False
+
+    assert answers() and httpx.get(live).status_code == 200
+    handlers.server.process.send_signal(signal.SIGSTOP)
+    try:
+        until("the handler waits for its lease", lambda: not answers())
+        assert httpx.get(live).status_code == 200
+    finally:
+        handlers.server.process.send_signal(signal.SIGCONT)
+    until("it goes on", answers)
+    assert handlers.lease() == ("first", 1)

@@ -148,6 +148,8 @@ WRONG = {
         coach --context dev submit wrong.yaml
         coach --context dev suspend
         coach --context dev suspend --now digits
+        coach --context dev search
+        coach --context dev search none.yaml
         coach --context dev model
         KUBECONFIG=none coach --context dev ps
         KUBECONFIG=notes.txt coach --context dev ps
@@ -167,6 +169,7 @@ WRONG = {
         coach simulate job.yaml --nodes 3x0
         coach simulate job.yaml --nodes 100000x1
         coach simulate job.yaml --nodes many
+        coach simulate job.yaml --nodes gpu=+cpu=10x64
         coach simulate job.yaml --speeds vgg
         coach simulate job.yaml --speeds none.csv:vgg
         coach simulate job.yaml --speeds speeds.csv:x

@@ -88,7 +88,7 @@ class RunEpoch:
     The functions stop themselves after `deadline` seconds; `reservation` pays until then. With `stall_timeouts`, a
     gang without progress is stopped sooner. Without `evaluate` only the speed is measured: the report has no loss.
     `after_epoch` is what a program said at its last report, see `last_epoch`. `nodes`: of a job that is billed by
-    nodes, the prices of its own.
+    nodes, the prices of its own. `pace`: how fast its nodes are, as the job's file says of their kinds.
     """
 
     at: float
@@ -115,6 +115,7 @@ class RunEpoch:
     job_forecast: JobForecast | None = None
     after_epoch: float | None = None
     nodes: tuple[tuple[str, Instance], ...] = ()
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

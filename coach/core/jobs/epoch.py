@@ -118,6 +118,8 @@ class Epoch:
     group: str
     report: EpochReport
     predicted_seconds: tuple[float, float, float] | None = None
+    #: How fast its nodes were, as the job's file says of their kinds.
+    pace: float = 1.0
     job_forecast: JobForecast | None = None
     cost: Money = 0
     ordinal: int = 0

@@ -22,6 +22,7 @@ class FittedSpeed:
 
     data: dict[str, Any]
     _model: SpeedModel | None = field(default=None, compare=False, repr=False)
+    _at: tuple[float, SpeedModel] | None = field(default=None, compare=False, repr=False)
 
     @property
     def model(self) -> SpeedModel:
@@ -29,6 +30,14 @@ class FittedSpeed:
         if self._model is None:
             self._model = SpeedModel.from_dict(self.data)
         return self._model
+
+    def at(self, pace: float) -> SpeedModel:
+        """The model on nodes that are `pace` times as fast."""
+        if pace == 1.0:
+            return self.model
+        if self._at is None or self._at[0] != pace:
+            self._at = pace, self.model.times(pace)
+        return self._at[1]
 
 
 @dataclass(slots=True, eq=False)

@@ -137,6 +137,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
             group=order.group,
             report=report,
             predicted_seconds=order.predicted_seconds,
+            pace=order.pace,
             job_forecast=order.job_forecast,
             cost=job.charges.get(order.token, 0),  # settled when a worker was lost
             ordinal=ordinal,
@@ -287,6 +288,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.billed_pods = tuple(job.pods[pod].pod for pod in action.pods)
     job.billed_until = action.at
     job.billed_book = job.book_on(action.nodes)
+    job.last_pace = action.pace
     job.lease_until = action.at + action.deadline + LEASE_SECONDS
     if job.started_at is None:
         job.started_at = action.at

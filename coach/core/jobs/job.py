@@ -153,6 +153,9 @@ class Job:
 
     #: nodes that it may not take now, by `on`
     barred: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
+    #: how fast the nodes of its last epoch were (`pace`); and the kinds of all nodes now, where that matters
+    last_pace: float = 1.0
+    node_kinds: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     #: the prices of nodes now, of a job that is billed by them
     node_prices: PriceBook | None = field(default=None, init=False, repr=False, compare=False)
     #: as of the job's last decision; follows from the records of all jobs (`coach.core.jobs.accounts`)
@@ -227,14 +230,25 @@ class Job:
         return self.spec.price_book
 
     def see_nodes(self, nodes: Sequence[Node]) -> bool:
-        """Take the prices of the nodes as they are now; whether it is billed by them."""
+        """Take the prices and kinds of the nodes as they are now; whether they matter to it."""
+        if self.spec.speed_by_kind:
+            self.node_kinds = {node.name: node.kind for node in nodes}
         if self.spec.prices != "nodes":
-            return False
+            return bool(self.spec.speed_by_kind)
         if self.on in (NodeKind.SPOT, NodeKind.ON_DEMAND):
             self.barred = frozenset(node.name for node in nodes if node.spot is not (self.on is NodeKind.SPOT))
         mine = [node for node in nodes if node.name not in self.barred] or nodes
         self.node_prices = self.spec.billed_by(of_nodes(mine, self.spec.resources.worker.resources))
         return True
+
+    @property
+    def pace(self) -> float:
+        """How fast the slowest of its nodes is, by their kinds; before it has any, the slowest of all."""
+        kinds, factors = self.node_kinds, self.spec.speed_by_kind
+        if not kinds or not factors:
+            return self.last_pace
+        nodes = {held.pod.node for held in self.pods.values() if held.pod.node in kinds} or kinds
+        return min(factors.get(kinds[node], 1.0) for node in nodes)
 
     def book_on(self, nodes: tuple[tuple[str, Instance], ...]) -> PriceBook:
         """The same on these nodes, where they are what it is billed by."""
@@ -393,7 +407,7 @@ class Job:
         return streak
 
     def speed_points(self) -> list[SpeedPoint]:
-        """Measured speeds in order: those of earlier jobs like this one, then its own."""
+        """Measured speeds in order, on nodes of pace 1: those of earlier jobs like this one, then its own."""
         known = [
             SpeedPoint(p.workers, p.servers, p.epochs_per_second, computing_part=p.computing_part)
             for p in self.known_points
@@ -401,7 +415,7 @@ class Job:
         own = [
             SpeedPoint(
                 *e.allocation,
-                e.epochs_per_second,
+                e.epochs_per_second / e.pace,
                 weight_of(e.report.measured[1]),
                 e.computing_part,
                 mini=e.kind is EpochKind.PROBE,
@@ -420,8 +434,8 @@ class Job:
 
     @property
     def speed(self) -> SpeedModel | None:
-        """The speed as last fitted."""
-        return None if self.surface is None else self.surface.model
+        """The speed as last fitted, on its nodes."""
+        return None if self.surface is None else self.surface.at(self.pace)
 
     @property
     def convergence(self) -> ConvergenceModel | None:

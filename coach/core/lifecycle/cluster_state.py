@@ -221,7 +221,8 @@ class ClusterState:
             for pod in leaving:
                 if pod.node in free:
                     free[pod.node] = free[pod.node] - pod.requests
-            cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in free.items()), self._at)
+            nodes = (replace(node, capacity=free[node.name]) for node in self._nodes)
+            cluster = ClusterView(tuple(nodes), self._at)
             with watch():
                 self._decision = policy.allocate(views, cluster)
         return self._decision

@@ -153,8 +153,14 @@ class ReducerJobView:
         """Seconds that a change has cost this job so far: its median epoch with a new group minus that without."""
         return self._job.times.restart
 
-    def speed(self, allocation: Allocation, /) -> float:
+    def speed(self, allocation: Allocation, kind: str | None = None, /) -> float:
         """Epochs/s as fitted, evaluation and checkpoint included."""
+        if kind is not None and (factors := self._job.spec.speed_by_kind):
+            change = factors.get(kind, 1.0) / self._job.pace
+            if change != 1.0 and self._job.speed is not None:
+                training = 1.0 / self._job.speed.predict(*allocation)
+                there = self._factors.speed / self.speed(allocation) + training * (1.0 / change - 1.0)
+                return self._factors.speed / there
         if allocation not in self._speeds:
             if not self._speeds and self._job.speed is not None:
                 # A policy reads many of them next.

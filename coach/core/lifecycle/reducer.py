@@ -131,7 +131,7 @@ class Reducer:
             self._released |= self.accounts.follow(self.jobs[record.job], record)
 
     def _price_nodes(self, *names: str) -> None:
-        """What the nodes cost now, for jobs that are billed by them."""
+        """What the nodes cost now and of which kind they are, for jobs to which that matters."""
         for job in (self.jobs[name] for name in names):
             if not job.ended and job.see_nodes(self.nodes.all):
                 self._views.pop(job.name, None)
@@ -746,6 +746,7 @@ class Reducer:
                 job_forecast=forecast.whole_job(job),
                 after_epoch=None if job.spec.program is None else last_epoch(job.epochs),
                 nodes=job.price_book.on(by_node(held)),
+                pace=job.pace,
             )
         )
         self._extend_in_time(job)

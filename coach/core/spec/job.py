@@ -53,6 +53,8 @@ from coach.core.spec.types import (
     CrossFieldError,
     Duration,
     Image,
+    LabelValue,
+    Number,
     SpecModel,
     StrictBool,
     StrictInt,
@@ -180,6 +182,14 @@ class JobSpec(SpecModel):
     )
     resources: RolesResources = Field(
         default=RolesResources(), description="Resources that one instance of each role requests."
+    )
+    speed_by_kind: dict[LabelValue, Annotated[Number, Field(ge=0.001, le=1000)]] = Field(
+        default={},
+        max_length=64,
+        description="How fast the job trains on nodes of a kind; those of a kind that is not named have 1. A gang "
+        "is as fast as the slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product, "
+        "without it its instance type; in a cluster file it is `kind`.",
+        examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}],
     )
     batch_size: StrictInt = Field(
         default=64,

@@ -4,12 +4,37 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import fsspec
 
+from coach.core.errors import UserError
 from coach.core.jobs.job import Job
 
 log = logging.getLogger(__name__)
+
+
+#: Where functions reach the checkpoints, and their handler need not.
+_STORES = ("s3://", "gs://")
+
+
+def in_a_store(uri: str) -> bool:
+    """Whether it is in an object store: there the functions delete old checkpoints, with credentials of their own."""
+    return uri.startswith(_STORES)
+
+
+def _files(folder: str) -> tuple[Any, str]:
+    """The file system of a URI and the path in it. Raises UserError where no package knows it."""
+    if in_a_store(folder):
+        try:
+            from obstore.fsspec import FsspecStore
+        except ImportError as error:
+            raise UserError(f"{folder}: an object store needs the package obstore: pip install obstore") from error
+        make: Any = FsspecStore
+        scheme, _, path = folder.partition("://")
+        return make(scheme, client_options={"allow_http": True}), path  # an endpoint without TLS is meant
+    found: tuple[Any, str] = fsspec.core.url_to_fs(folder)
+    return found
 
 
 def sweep(folder: str, *keep: str | None) -> None:
@@ -72,7 +97,7 @@ def surplus(job: Job, *, everything: bool) -> Surplus:
     keep = [] if everything else [*job.epochs[-1:], *([job.best] if job.best else [])]
     stay = {epoch.report.weights.rpartition("/")[2]: epoch.ordinal for epoch in keep}
     names = {_parts(epoch.report.weights.rpartition("/")[2])[0] for epoch in job.epochs}
-    files, path = fsspec.core.url_to_fs(job.checkpoints)
+    files, path = _files(job.checkpoints)
     found, size, there = list[str](), 0, set[int]()
     for entry in files.ls(path, detail=True) if files.exists(path) else ():
         name = str(entry["name"]).rpartition("/")[2]
@@ -89,7 +114,7 @@ def surplus(job: Job, *, everything: bool) -> Surplus:
 
 def delete(job: Job, surplus: Surplus) -> None:
     """Delete them. Raises what the job's file system raises."""
-    files, _ = fsspec.core.url_to_fs(job.checkpoints)
+    files, _ = _files(job.checkpoints)
     for file in surplus.files:
         files.rm_file(file)
 

@@ -19,6 +19,10 @@ from coach.platforms.kubernetes_api.pods import requests
 JOB, ROLE, INDEX = "coach.dev/job", "coach.dev/role", "coach.dev/index"
 #: Labels of a job that was applied as a TrainingJob: the object's name and unique id.
 OWNER_NAME, OWNER_UID = "coach.dev/trainingjob", "coach.dev/trainingjob-uid"
+#: The label by which Kueue lets pods wait for a queue's quota.
+QUEUE = "kueue.x-k8s.io/queue-name"
+#: The label by which the coscheduling plugin knows the members of a PodGroup.
+POD_GROUP = "scheduling.x-k8s.io/pod-group"
 #: The handler that made an object, and may delete it.
 HANDLER = "coach.dev/handler"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "coach"}
@@ -67,7 +71,11 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": of.id.name, "labels": labels(of.id, settings), "ownerReferences": owners},
+        "metadata": {
+            "name": of.id.name,
+            "labels": labels(of.id, settings) | scheduling(job, settings),
+            "ownerReferences": owners,
+        },
         "spec": spec,
     }
 
@@ -99,6 +107,17 @@ def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
                 for role in Role
             ],
         },
+    }
+
+
+def pod_group(gang: Object, settings: Settings, owners: list[Object]) -> Object:
+    """What the coscheduling plugin (sigs.k8s.io/scheduler-plugins) knows of a Gang: so many pods start, or none."""
+    name = gang["metadata"]["name"]
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "labels": gang["metadata"]["labels"], "ownerReferences": owners},
+        "spec": {"minMember": sum(role["required"] for role in gang["spec"]["roles"])},
     }
 
 
@@ -195,6 +214,12 @@ def labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
     }
 
 
+def scheduling(job: TrainingJob, settings: Settings) -> dict[str, str]:
+    """Labels of a job's pods for others' schedulers. Kueue admits each pod by itself; the scheduler places the gang."""
+    queue = (job.metadata.labels or {}).get(QUEUE)
+    return ({QUEUE: queue} if queue else {}) | ({POD_GROUP: job.name} if settings.pod_groups else {})
+
+
 def volumes(job: TrainingJob, settings: Settings) -> list[Object]:
     """The volumes of a function's pod: a place for files of its own, its model, and Coach's volume."""
     found: list[Object] = [{"name": "tmp", "emptyDir": {}}]
@@ -230,6 +255,11 @@ def mounts(job: TrainingJob, settings: Settings) -> list[Object]:
     return found
 
 
+def store(settings: Settings) -> Object:
+    """What a container needs to reach object stores."""
+    return {"envFrom": [{"secretRef": {"name": settings.store_secret}}]} if settings.store_secret else {}
+
+
 def environment(job: TrainingJob) -> list[Object]:
     """The environment variables of a function."""
     return [
@@ -261,6 +291,7 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         "imagePullPolicy": settings.pull_policy,
         "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
         "env": environment(job),
+        **store(settings),
         "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
         "resources": requests(of.requests),
         "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},

@@ -76,8 +76,6 @@ class KubernetesPlatform:
     """Runs functions as pods of one namespace. `connect` gives the API server, `logs` a job's folder for logs."""
 
     places_pods = True
-    #: On the volume that all pods see.
-    checkpoints: str | None = f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
     linger_seconds = manifests.IDLE_SECONDS + manifests.GRACE_SECONDS
     programs_outlive = True
 
@@ -117,6 +115,11 @@ class KubernetesPlatform:
         #: The objects of each pod by name: one, or its predecessor too while that ends; and the pods by these names.
         self._objects: dict[PodId, dict[str, Object]] = {}
         self._by_name: dict[str, PodId] = {}
+
+    @property
+    def checkpoints(self) -> str:
+        """In an object store, or on the volume that all pods see."""
+        return self._settings.checkpoints or f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
@@ -210,6 +213,10 @@ class KubernetesPlatform:
             gang["spec"]["gracePeriodSeconds"] = program_manifests.grace_seconds(spec.spec.grace_period)
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
+            if self._settings.pod_groups:
+                group = manifests.pod_group(gang, self._settings, manifests.owner(applied))
+                groups = f"/apis/{group['apiVersion']}/namespaces/{self._api.namespace}/podgroups"
+                await self._applied(f"{groups}/{size.job}", group)
             if self._settings.isolates and size.job not in self._isolated:
                 policy = manifests.network_policy(size.job, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._policies_path}/{policy['metadata']['name']}", policy)
@@ -352,10 +359,14 @@ class KubernetesPlatform:
 
     def _say(self, pod: PodId, found: Object) -> None:
         """Report what a pod waits for, where that is news."""
-        words = pods.waiting(found)
-        if words is not None and self._said.get(pod) != words[1]:
-            self._said[pod] = words[1]
-            self._events.pod_pending(pod, *words)
+        if (words := pods.waiting(found)) is None:
+            return
+        reason, said = words
+        if reason is Reason.WAITING_CAPACITY and (deadlock := self._settings.deadlock):
+            said = f"{said}; {deadlock}"
+        if self._said.get(pod) != said:
+            self._said[pod] = said
+            self._events.pod_pending(pod, reason, said)
 
     def _object(self, pod: PodId) -> Object | None:
         """The object of a pod, as last seen: the last made, where its predecessor has not gone yet."""

@@ -55,6 +55,7 @@ def pod(  # noqa: PLR0917
         "imagePullPolicy": settings.pull_policy,
         "command": [_literal(word) for word in program.command],
         "env": _environment(of.id, job, workers, settings),
+        **manifests.store(settings),
         "resources": requests(of.requests),
         "securityContext": _confined(settings),
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - the pod's own
@@ -85,7 +86,7 @@ def pod(  # noqa: PLR0917
         found |= {"hostname": of.id.name, "subdomain": service_name(of.id.job)}
     if of.node:
         found["affinity"] = manifests.on(of.node)
-    labels = {**manifests.labels(of.id, settings), PROGRAM: "true"}
+    labels = {**manifests.labels(of.id, settings), **manifests.scheduling(job, settings), PROGRAM: "true"}
     metadata = {"name": of.id.name, "labels": labels, "ownerReferences": _controllers(owners)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found}
 
@@ -205,11 +206,10 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def checkpoint_folder(job: TrainingJob, settings: Settings) -> str | None:
-    """The job's folder for checkpoints, as its program sees it: on a volume of its own, or on Coach's; None on none."""
-    base = job.spec.checkpoint.uri
-    if base is None and not settings.volume_claim:
-        return None
-    return f"{(base or f'{manifests.VOLUME}/{manifests.CHECKPOINTS}').rstrip('/')}/{job.name}"
+    """The job's folder for checkpoints, as its program sees it: on a volume, or in an object store; None on none."""
+    own = f"{manifests.VOLUME}/{manifests.CHECKPOINTS}" if settings.volume_claim else ""
+    base = job.spec.checkpoint.uri or settings.checkpoints or own
+    return f"{base.rstrip('/')}/{job.name}" if base else None
 
 
 def grace_seconds(grace: float) -> int:
@@ -278,7 +278,7 @@ def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Ob
     if settings.volume_claim:
         data = {"mountPath": f"{manifests.VOLUME}/{manifests.DATA}", "subPath": manifests.DATA}
         mounts: list[Object] = [{"name": "coach", **data, "readOnly": True}]
-        if within is None and folder is not None:
+        if within is None and folder is not None and "://" not in folder:
             own = f"{manifests.CHECKPOINTS}/{job.name}"
             mounts.append({"name": "coach", "mountPath": folder, "subPath": own})
         found.append(({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}, mounts))

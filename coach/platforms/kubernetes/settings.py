@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 USER = 65532
 
 
+#: Schedulers that know no gang.
+_ONE_BY_ONE = ("default-scheduler", "coach-thesis")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything about function pods that no job file says.
@@ -34,14 +38,27 @@ class Settings:
     service_account: str = ""
     scheduler: str = "coach"
     volume_claim: str = ""
+    #: URI of the folder for checkpoints in an object store, in place of the volume's.
+    checkpoints: str = ""
+    #: Secret with the environment variables by which functions and programs reach object stores.
+    store_secret: str = ""
     handler: str = "coach"
     opencost: str = ""  #: the URL of OpenCost's API
     #: Where programs send their metrics; empty: they cannot.
     status_url: str = ""
     #: The user that programs run as; 0: that of their image, which may be root.
     program_user: int = USER
+    #: Whether each gang gets a PodGroup of the coscheduling plugin too.
+    pod_groups: bool = False
     #: Whether each job gets a NetworkPolicy that lets its pods reach each other.
     isolates: bool = False
+
+    @property
+    def deadlock(self) -> str:
+        """How jobs can wait for each other for ever under this scheduler; empty where none can."""
+        if self.scheduler not in _ONE_BY_ONE or self.pod_groups:
+            return ""
+        return f"{self.scheduler} places pods one by one: jobs with a part of the nodes each wait for each other"
 
     @classmethod
     def read(cls, handler: str, environment: Mapping[str, str] = os.environ) -> Self:
@@ -56,6 +73,8 @@ class Settings:
             "service_account": "COACH_FUNCTIONS_SERVICE_ACCOUNT",
             "scheduler": "COACH_SCHEDULER_NAME",
             "volume_claim": "COACH_VOLUME_CLAIM",
+            "checkpoints": "COACH_CHECKPOINTS_URI",
+            "store_secret": "COACH_STORE_SECRET",
             "handler": "COACH_HANDLER",
             "opencost": "COACH_OPENCOST",
         }
@@ -66,6 +85,7 @@ class Settings:
             if not user.isdigit():
                 raise UserError(f"COACH_PROGRAM_USER: a user's number, not {user!r}; 0 is that of each image")
             given["program_user"] = int(user)
+        given["pod_groups"] = environment.get("COACH_POD_GROUPS") == "true"
         given["isolates"] = environment.get("COACH_NETWORK_POLICY") == "true"
         secrets = tuple(filter(None, environment.get("COACH_IMAGE_PULL_SECRETS", "").split(",")))
         return cls(image, pull_secrets=secrets, **given)

@@ -1,14 +1,16 @@
 """One of several handlers leads: it holds a Lease of coordination.k8s.io/v1, and renews it in a thread of its own.
 
-While the lease cannot be renewed, as the API server does not answer, the leader does not act: `check` waits. So a short
-outage costs a pause and no restart. Where another one has taken the lease, the process ends at once, and cleans nothing
-up: what it would delete is the other's by now.
+While the lease cannot be renewed, as the API server does not answer, the leader does not act: `check` waits, and all
+that the process does with it, but for the answer to a liveness probe. So an outage costs a pause and no restart. Where
+another one has taken the lease, the process ends at once, and cleans nothing up: what it would delete is the other's by
+now.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import http.server
 import logging
 import os
@@ -32,6 +34,8 @@ LOOK_SECONDS, RENEW_SECONDS = 1.0, 2.0
 ROUND_SECONDS = 8.0
 #: Exit code of a process whose lease another one has taken.
 LOST = 75
+#: The port for the kubelet's liveness probe, as many further than the API's.
+LIVE_PORT = 2
 #: Label of the leader's pod, with the lease's name: the Services choose it.
 LEADER = "coach.dev/leader"
 
@@ -135,14 +139,18 @@ class Lead:
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self.term = candidate.term
+        #: Whether this process waits for its lease, and its loop with it.
+        self.waits = False
 
     def check(self) -> None:
         """Return when this process may act; it waits while its lease cannot be renewed."""
         if self._candidate.leads(now()):
             return
         log.warning("the lease is not renewed; nothing is written until it is")
+        self.waits = True
         while not self._candidate.leads(now()):
             time.sleep(0.05)
+        self.waits = False
 
 
 @contextlib.contextmanager
@@ -151,7 +159,8 @@ def leading(  # noqa: PLR0917
 ) -> Iterator[Lead]:
     """Wait until this process leads, answering at `host` and `port` that it is well; lead for the length of the block.
 
-    `written` as in `Election`. Raises CoachError where the cluster cannot be asked, or forbids it.
+    LIVE_PORT ports further a thread answers all the time, also while the API waits for the lease. `written` as in
+    `Election`. Raises CoachError where the cluster cannot be asked, or forbids it.
     """
     won, stop, failed = threading.Event(), threading.Event(), list[BaseException]()
     elections = list[Election]()
@@ -183,14 +192,21 @@ def leading(  # noqa: PLR0917
 
     elector = threading.Thread(target=thread, name="lease", daemon=True)
     before = signal.signal(signal.SIGTERM, _end)  # the first process of a container has no default
+    leads = list[Lead]()
+
+    def alive() -> bool:
+        return not leads or leads[0].waits or _answers(port)
+
     try:
-        with _well(host, port):
-            elector.start()
-            won.wait()
-        if failed:
-            raise failed[0]
-        signal.signal(signal.SIGTERM, before)
-        yield Lead(elections[0].candidate)
+        with _well(host, port + LIVE_PORT if port else 0, alive):
+            with _well(host, port):
+                elector.start()
+                won.wait()
+            if failed:
+                raise failed[0]
+            signal.signal(signal.SIGTERM, before)
+            leads.append(Lead(elections[0].candidate))
+            yield leads[0]
     finally:
         stop.set()
         elector.join(5)
@@ -207,13 +223,27 @@ async def _marked(election: Election) -> None:
         log.warning("the handler's pod has no label %s, so its Services do not find it: %s", LEADER, error)
 
 
+def _answers(port: int) -> bool:
+    """Whether the API of this process answers, or is not there yet."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ROUND_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except ConnectionRefusedError:
+        return True
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
 @contextlib.contextmanager
-def _well(host: str, port: int) -> Iterator[None]:
+def _well(host: str, port: int, alive: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Answer probes of a handler that waits; the API is the leader's alone."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            well = self.path == "/health"
+            well = self.path == "/health" and alive()
             self.send_response(200 if well else 503)
             self.end_headers()
             self.wfile.write(b'{"status": "waits for the lease"}\n' if well else b"another handler leads\n")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: The extended resource that NVIDIA's device plugin gives.
 GPU = "nvidia.com/gpu"
+#: The labels that say of which kind a node is, the first that it has.
+KINDS = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
 #: The annotation that says what a node is billed by.
 OFFER = "coach.dev/offer"
 #: By the beginning of a node's providerID: the cloud in SkyPilot's catalogues.
@@ -40,8 +42,9 @@ _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 def read(node: Object) -> Node:
-    """The node with its allocatable resources."""
+    """The node with its allocatable resources, and its kind by its labels."""
     allocatable = node.get("status", {}).get("allocatable", {})
+    labels = node["metadata"].get("labels") or {}
     return Node(
         str(node["metadata"]["name"]),
         Resources(
@@ -50,6 +53,7 @@ def read(node: Object) -> Node:
             float(allocatable.get(GPU, 0)),
         ),
         spot=_spot(node) or ":spot" in offer(node),
+        kind=next((labels[key] for key in KINDS if labels.get(key)), ""),
     )
 
 
@@ -62,7 +66,7 @@ def offer(node: Object) -> str:
         return str(named)
     labels = metadata.get("labels") or {}
     cloud = _CLOUDS.get(str(node.get("spec", {}).get("providerID", "")).partition("://")[0])
-    kind = labels.get("node.kubernetes.io/instance-type")
+    kind = labels.get(KINDS[1])
     if not cloud or not kind:
         return ""
     region = labels.get("topology.kubernetes.io/region")

@@ -128,6 +128,8 @@ def waiting(pod: Object) -> tuple[Reason, str] | None:
         word, _, rest = str(condition.get("message", "")).partition(": ")
         if word in _SCHEDULER:
             return Reason(word), rest
+        if gates := [one["name"] for one in pod["spec"].get("schedulingGates") or ()]:
+            return Reason.WAITING_CAPACITY, f"SchedulingGated: until {', '.join(gates)} is taken away"
         return Reason.WAITING_CAPACITY, f"{condition.get('reason')}: {condition.get('message', '')}".rstrip(": ")
     for container in _containers(pod):
         state = container.get("state", {}).get("waiting", {})

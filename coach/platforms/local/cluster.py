@@ -67,6 +67,7 @@ class _NodeEntry(BaseModel):
     memory: Memory
     gpu: int = Field(default=0, ge=0, le=64)
     offer: str = ""
+    kind: str | None = Field(default=None, max_length=63)
 
 
 class _ClusterFile(BaseModel):
@@ -99,9 +100,22 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
     return tuple(
-        Node(entry.name, _capacity(entry), _price(path, entry, offer_price), spot=":spot" in entry.offer)
+        Node(
+            entry.name,
+            _capacity(entry),
+            _price(path, entry, offer_price),
+            spot=":spot" in entry.offer,
+            kind=_kind(entry),
+        )
         for entry in file.nodes
     )
+
+
+def _kind(entry: _NodeEntry) -> str:
+    """Its `kind`; without it the machine of its offer: `aws/g5.xlarge@us-east-1:spot` is a g5.xlarge."""
+    if entry.kind is not None:
+        return entry.kind
+    return entry.offer.partition("/")[2].partition("@")[0].partition(":")[0]
 
 
 def _price(path: Path, entry: _NodeEntry, offer_price: OfferPrice | None) -> Instance | None:

@@ -23,6 +23,8 @@ class Cluster:
     capacity: FloatArray
     contention: float | None = None
     names: tuple[str, ...] = ()
+    #: The kind of each node; (): all are of one.
+    kinds: tuple[str, ...] = ()
 
     @classmethod
     def uniform(
@@ -35,12 +37,15 @@ class Cluster:
     def of(cls, nodes: Sequence[Node]) -> Cluster:
         """The cluster of these nodes."""
         rows = [(node.capacity.cpu, node.capacity.memory, node.capacity.gpu) for node in nodes]
-        return cls(np.array(rows, float).reshape(-1, 3), names=tuple(node.name for node in nodes))
+        names, kinds = (tuple(getattr(node, key) for node in nodes) for key in ("name", "kind"))
+        return cls(np.array(rows, float).reshape(-1, 3), names=names, kinds=kinds)
 
     def nodes(self) -> tuple[Node, ...]:
         """The nodes as the reducer and the platforms describe them."""
         names = self.names or tuple(f"node-{i}" for i in range(len(self.capacity)))
-        return tuple(Node(name, Resources(*row)) for name, row in zip(names, self.capacity.tolist(), strict=True))
+        kinds = self.kinds or ("",) * len(names)
+        rows = zip(names, self.capacity.tolist(), kinds, strict=True)
+        return tuple(Node(name, Resources(*row), kind=kind) for name, row, kind in rows)
 
     def share(self, jobs: int) -> float:
         """The share of its speed alone that each of `jobs` jobs on one shared node keeps."""

@@ -75,12 +75,14 @@ class Engine:
         closed_load: float | None = None,
         slot: float | None = None,
         log: Callable[[str], object] | None = None,
+        first_job: int = 0,
     ) -> None:
         """`closed_load`: submit the next job when the demand of all jobs (their minima) is below this multiple of the
         cluster's capacity, instead of at its arrival time. `slot`: work ends only at multiples of this many seconds.
-        `log` gets one line for each event and action.
+        `log` gets one line for each event and action. `first_job`: its number, in a record of several runs.
         """
         self.cluster = cluster
+        self.kinds = cluster.kinds or ("",) * len(cluster.capacity)
         self.policy = by_events(policy)
         self.knowledge = knowledge or PerfectKnowledge()
         self.record = record or EngineRecord(cluster)
@@ -96,7 +98,7 @@ class Engine:
         self._shared = cluster.contention is not None
         self._heap: list[tuple[float, int, int, int, int]] = []
         self._sequence = 0
-        self._next_job = 0
+        self._next_job = first_job
         self._workload: Iterator[Work] = iter(workload)
         self._coming: Work | None = None
         self._closed = closed_load
@@ -249,9 +251,10 @@ class Engine:
         # Rounded, so that the sum of many rates ends exactly at the epoch's boundary.
         job.done_at_mark = float(round(job.done_at_mark))
         if job.done_at_mark >= job.pace_ends:
-            before = job.pace
+            before = job.solo
             job.keep_pace()
-            job.solo, job.rate = job.true_speed(job.plan), job.rate * job.pace / before
+            job.solo = job.true_speed(job.plan)
+            job.rate *= job.solo / before
         self._stamp(job)
         if self._boundaries:
             self._send(EpochEnded(number, int(job.done_at_mark)))

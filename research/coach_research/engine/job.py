@@ -13,8 +13,8 @@ from coach_research.workload import NOTHING, FloatArray, Plan, Work
 class Knowledge(Protocol):
     """Answers `JobState.speed` and `JobState.remaining`."""
 
-    def speed(self, job: SimJob, workers: int, servers: int) -> float:
-        """Predicted epochs/s."""
+    def speed(self, job: SimJob, workers: int, servers: int, node: int) -> float:
+        """Predicted epochs/s with all pods on nodes like `node`."""
 
     def remaining(self, job: SimJob) -> Remaining:
         """Predicted epochs to the end."""
@@ -25,6 +25,7 @@ class RunContext(Protocol):
 
     now: float
     knowledge: Knowledge
+    kinds: tuple[str, ...]
 
     def noise(self, job: SimJob) -> float:
         """A standard normal number for a measurement of this job now."""
@@ -59,6 +60,7 @@ class SimJob:
         "need",
         "pace",
         "pace_ends",
+        "paced",
         "phase",
         "plan",
         "preemptions",
@@ -109,7 +111,8 @@ class SimJob:
         self.done_at_mark = 0.0
         self.mark = 0.0
         self.rate = 0.0
-        #: Its speed at the epochs done, as a multiple of `dynamics.speed`, and the epoch at which that changes.
+        #: Its speed at the epochs done: `paced` times `pace`; and the epoch at which that changes.
+        self.paced = dynamics.speed
         self.pace = 1.0
         self.pace_ends = dynamics.paces[0][0] if dynamics.paces else math.inf
         #: Epochs/s of the plan alone on its nodes; seconds of execution at that speed so far.
@@ -142,7 +145,8 @@ class SimJob:
         """Take the pace of the epochs done."""
         paces = self.dynamics.paces
         passed = bisect_right(paces, self.done_at_mark, key=lambda pace: pace[0])
-        self.pace = paces[passed - 1][1] if passed else 1.0
+        of = paces[passed - 1][1] if passed else 1.0
+        self.paced, self.pace = (of, 1.0) if callable(of) else (self.dynamics.speed, of)
         self.pace_ends = paces[passed][0] if passed < len(paces) else math.inf
 
     def done(self) -> float:
@@ -154,9 +158,9 @@ class SimJob:
         """See `JobState.remaining`."""
         return self.run.knowledge.remaining(self)
 
-    def speed(self, workers: int, servers: int, /) -> float:
+    def speed(self, workers: int, servers: int, node: int = 0, /) -> float:
         """See `JobState.speed`."""
-        return self.run.knowledge.speed(self, workers, servers)
+        return self.run.knowledge.speed(self, workers, servers, node)
 
     def speed_now(self) -> float:
         """See `JobState.speed_now`."""
@@ -164,8 +168,10 @@ class SimJob:
 
     def true_speed(self, plan: Plan) -> float:
         """Epochs/s under `plan`, alone on its nodes."""
-        speed = self.dynamics.speed
-        return speed(plan) * self.pace if speed is not None else float(sum(part[1] for part in plan))
+        found = self.paced(plan) * self.pace if self.paced is not None else float(sum(part[1] for part in plan))
+        if factors := self.dynamics.kinds:
+            found *= min(factors.get(self.run.kinds[node], 1.0) for node, _, _ in plan)
+        return found
 
     def loss(self) -> float:
         """See `JobState.loss`. It is measured once an instant, so that calls at the same time return the same."""

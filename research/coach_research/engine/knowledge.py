@@ -9,9 +9,9 @@ from coach_research.scheduling.api import Remaining
 class PerfectKnowledge:
     """Policies know the true speeds (with all pods on one node) and the true work left."""
 
-    def speed(self, job: SimJob, workers: int, servers: int) -> float:
+    def speed(self, job: SimJob, workers: int, servers: int, node: int) -> float:
         """See `Knowledge`."""
-        return job.true_speed(((0, workers, servers),))
+        return job.true_speed(((node, workers, servers),))
 
     def remaining(self, job: SimJob) -> Remaining:
         """See `Knowledge`."""

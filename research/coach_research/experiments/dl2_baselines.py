@@ -41,8 +41,9 @@ class Profiled:
     max_count: int
     _fitted: dict[str, SpeedModel] = field(default_factory=dict)
 
-    def speed(self, job: SimJob, workers: int, servers: int) -> float:
+    def speed(self, job: SimJob, workers: int, servers: int, node: int) -> float:
         """See `Knowledge`."""
+        del node
         if job.kind not in self._fitted:
             true = epochs_per_second(job.kind)
             spread = {(1, 1), (1, self.max_count), (self.max_count, 1), (self.max_count, self.max_count)}

@@ -92,8 +92,9 @@ class _OnQuadratic:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._job, name)
 
-    def speed(self, allocation: Allocation, /) -> float:
-        """Epochs/s."""
+    def speed(self, allocation: Allocation, kind: str | None = None, /) -> float:
+        """Epochs/s; it knows no kinds."""
+        del kind
         return max(self._lowest, self._surface.predict(*allocation))
 
     def epoch_cost(self, allocation: Allocation, /) -> float:

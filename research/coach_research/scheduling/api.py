@@ -254,8 +254,11 @@ class JobState(Protocol):
     def remaining(self) -> Remaining:
         """Predicted epochs to the end, with this run's `Knowledge`."""
 
-    def speed(self, workers: int, servers: int, /) -> float:
-        """Predicted epochs/s with `workers` and `servers`, >= 0; constant until there is a new measurement."""
+    def speed(self, workers: int, servers: int, node: NodeId = 0, /) -> float:
+        """Predicted epochs/s with `workers` and `servers` on nodes like `node`, >= 0.
+
+        Constant until there is a new measurement.
+        """
 
     def speed_now(self) -> float:
         """Epochs/s at which it trains at this moment (measured): 0 while paused, less on a shared node."""
@@ -271,6 +274,8 @@ class EngineView(Protocol):
     now: float
     #: [node, resource]: what each node has; a lost node has zeros.
     capacity: FloatArray
+    #: The kind of each node, "" where that is not known.
+    kinds: tuple[str, ...]
     #: [node, resource]: what is not held. On shared nodes (`share` of the cluster) requests may be zero: then all fit.
     free: FloatArray
 

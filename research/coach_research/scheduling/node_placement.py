@@ -100,10 +100,12 @@ class EngineJobView:
             self._remaining = self.job.remaining()
         return self._remaining
 
-    def speed(self, allocation: Allocation, /) -> float:
-        """Predicted epochs/s."""
+    def speed(self, allocation: Allocation, kind: str | None = None, /) -> float:
+        """Predicted epochs/s; on nodes like the first that it is on, else like the cluster's first."""
+        del kind
         if allocation not in self._speeds:
-            self._speeds[allocation] = max(SLOWEST, self.job.speed(*allocation))
+            node = self._held[0][0] if self._held else 0
+            self._speeds[allocation] = max(SLOWEST, self.job.speed(*allocation, node))
         return self._speeds[allocation]
 
     def epoch_cost(self, allocation: Allocation, /) -> float:
@@ -255,8 +257,9 @@ class NodePlacement:
         capacity = self.view.capacity
         if self._capacity is None or not np.array_equal(self._capacity, capacity):
             self._capacity = capacity.copy()
-            rows = enumerate(capacity.tolist())
-            self._nodes = ClusterView(tuple(Node(f"node-{at:05d}", Resources(*row)) for at, row in rows))
+            rows = zip(capacity.tolist(), self.view.kinds, strict=True)
+            nodes = (Node(f"node-{at:05d}", Resources(*row), kind=kind) for at, (row, kind) in enumerate(rows))
+            self._nodes = ClusterView(tuple(nodes))
         return replace(self._nodes, now=self.view.now)
 
 

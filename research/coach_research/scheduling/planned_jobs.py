@@ -61,6 +61,8 @@ class PlannedJob:
     resizes: int = 0
     seen: float = 0.0
     kind: str = ""
+    #: The kind of each node of the cluster.
+    kinds: tuple[str, ...] = ()
     has_epochs: bool = True
     grace: float = 0.0
     #: Policies that choose nodes know no deadlines of live jobs.
@@ -91,9 +93,9 @@ class PlannedJob:
         left = self.view.remaining_epochs
         return Remaining(left.low, left.expected, left.high) if left else Remaining(*[math.nan] * 3)
 
-    def speed(self, workers: int, servers: int, /) -> float:
-        """Predicted epochs/s."""
-        return self.view.speed(Allocation(workers, servers))
+    def speed(self, workers: int, servers: int, node: NodeId = 0, /) -> float:
+        """Predicted epochs/s on nodes like `node`."""
+        return self.view.speed(Allocation(workers, servers), self.kinds[node])
 
     def speed_now(self) -> float:
         """Predicted epochs/s with what it holds."""
@@ -111,6 +113,7 @@ class PlannedCluster:
 
     now: float = 0.0
     names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     capacity: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
     free: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
     jobs: dict[JobId, PlannedJob] = field(default_factory=dict)

@@ -143,6 +143,7 @@ class PlannedAllocation:
         rows = [(n.capacity.cpu, n.capacity.memory, n.capacity.gpu) for n in cluster.nodes]
         names = tuple(node.name for node in cluster.nodes)
         planned.capacity = np.array(rows, float).reshape(-1, 3)
+        planned.kinds = tuple(node.kind for node in cluster.nodes)
         if names != planned.names:
             self._other_nodes(names)
         planned.count()
@@ -156,6 +157,7 @@ class PlannedAllocation:
                 continue
             job = planned.jobs[self._numbers[view.id]]
             job.look(view)
+            job.kinds = planned.kinds
             if job.phase is Phase.DRAINING and not view.busy and view.current is None:
                 plan = job.plan
                 planned.put(job, Phase.WAITING, ())
@@ -192,6 +194,7 @@ class PlannedAllocation:
         job = PlannedJob(
             number, view, view.created, now, requests[Role.WORKER], requests[Role.SERVER], requests[Role.SCHEDULER]
         )  # fmt: skip
+        job.kinds = self.cluster.kinds
         self._numbers[view.id] = number
         self._coming[number] = job
         if known := view.policy_state:

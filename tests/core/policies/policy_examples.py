@@ -62,7 +62,7 @@ class Job:
     policy_state: Mapping[str, bool] = field(default_factory=dict)
     standing: Mapping[str, Allocation] = field(default_factory=dict)
 
-    def speed(self, allocation: Allocation) -> float:
+    def speed(self, allocation: Allocation, kind: str | None = None) -> float:
         return self.speed_of(allocation)
 
     def epoch_cost(self, allocation: Allocation) -> float:

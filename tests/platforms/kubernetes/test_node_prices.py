@@ -156,6 +156,18 @@ def test_labels_that_clouds_set_name_the_offer(provider: str, labels: dict[str, 
     assert NodePrices().of(found).spot == offer.endswith(":spot")
 
 
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ({**AWS, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "NVIDIA-H100-80GB-HBM3"),
+        (AWS, "p5.48xlarge"),
+        ({}, ""),
+    ],
+)
+def test_a_node_is_of_the_kind_of_its_gpus_else_of_its_machine(labels: dict[str, str], kind: str) -> None:
+    assert NodePrices().of(node(**labels)).kind == kind
+
+
 def test_an_annotation_goes_before_labels() -> None:
     found = node(**AWS)
     found["metadata"]["annotations"] = {"coach.dev/offer": "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:hour"}

@@ -43,3 +43,15 @@ def test_a_cluster_file_names_the_offers_that_its_nodes_are(tmp_path: Path) -> N
     file.write_text(f"nodes:\n{line.format('a', 'nebius/cpu-e2_2vcpu-9gb')}")
     with pytest.raises(UserError, match=r"node a: offer: no such offer 'nebius/cpu-e2_2vcpu-9gb': did you mean"):
         cluster.parse_nodes(str(file), instance_of)
+
+
+def test_a_node_of_a_cluster_file_is_of_the_kind_that_it_says_or_that_its_offer_is(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    lines = ("", ", kind: Tesla-T4", ", offer: 'nebius/cpu-e2_2vcpu-8gb'", ", offer: 'a/b@c:spot', kind: ''")
+    file.write_text(
+        "nodes:\n" + "".join(f"- {{name: n{at}, cpu: 2, memory: 4Gi{more}}}\n" for at, more in enumerate(lines))
+    )
+    assert [node.kind for node in cluster.parse_nodes(str(file))] == ["", "Tesla-T4", "cpu-e2_2vcpu-8gb", ""]
+    file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, kind: 3}\n")
+    with pytest.raises(UserError, match=r"nodes.0.kind: .*value seen: 3"):
+        cluster.parse_nodes(str(file))

@@ -125,8 +125,11 @@ class JobView(Protocol):
     def restart_seconds(self) -> float:
         """Seconds in which the job does not train when its allocation changes."""
 
-    def speed(self, allocation: Allocation, /) -> float:
-        """Predicted epochs/s, above zero; constant during a call."""
+    def speed(self, allocation: Allocation, kind: str | None = None, /) -> float:
+        """Predicted epochs/s, above zero; constant during a call.
+
+        `kind`: on nodes of this kind; None: where it is, or on the slowest where it may be.
+        """
 
     def epoch_cost(self, allocation: Allocation, /) -> float:
         """Predicted currency units of one epoch."""

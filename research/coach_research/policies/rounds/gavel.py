@@ -1,4 +1,4 @@
-"""Gavel's max-min fairness (Narayanan et al., OSDI 2020, section 4.1), on nodes of one kind."""
+"""Gavel's max-min fairness (Narayanan et al., OSDI 2020, section 4.1), on nodes of one kind or of several."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach_research.policies.rounds.fair import Shares
+from coach_research.policies.rounds.fair import Shares, most_of
 from coach_research.policies.rounds.rounds import width
 from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.workload import FloatArray
 
 
 @dataclass
@@ -19,6 +20,9 @@ class Gavel(Shares):
 
     With one kind of nodes the paper's linear program has this solution: a level that all jobs reach, except those that
     run all the time below it (water-filling). A job twice as wide runs half as long.
+
+    With several kinds it is the linear program itself: a job's speed over all its time, as a multiple of what it would
+    be with an equal share of each kind. Of all solutions the one with the largest sum of these.
     """
 
     registered: ClassVar[str] = "gavel"
@@ -36,3 +40,10 @@ class Gavel(Shares):
                 break
             left -= wide[at]
         return {job.id: min(1.0, level / each) for job, each in zip(jobs, wide.tolist(), strict=True)}
+
+    def shares_by_kind(self, jobs: list[JobState], rates: FloatArray, wide: FloatArray) -> FloatArray:
+        """See `Shares`."""
+        fits = wide <= 1.0 + 1e-9
+        equal = (rates * np.where(fits, 1.0 / np.maximum(wide, 1e-12), 0.0)).sum(axis=1, keepdims=True) / len(jobs)
+        gains = rates / np.maximum(equal, 1e-300)
+        return most_of(gains, wide, gains)[0]

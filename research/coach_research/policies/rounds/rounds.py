@@ -1,7 +1,8 @@
 """Scheduling in rounds, as Gavel does it (Narayanan et al., OSDI 2020, section 5): each round the first in a line run.
 
 At the end of a round the next one's jobs are those first in the line of a policy (`line`) that fit; a job that does
-not fit is passed over. Each gets all its pods. A job that ran before keeps its nodes if it can: jobs with more pods
+not fit is passed over. Each gets all its pods, on any nodes; a policy that knows kinds of nodes says how many pods on
+which kind (`turns`). A job that ran before keeps its nodes if it can: jobs with more pods
 are placed first, and of those with as many first the ones that stay. Everybody else is preempted, and what was freed
 is given to the new jobs as it becomes free. With `lead` a round is decided so many seconds before it begins, as on
 Gavel's real clusters: a job that ends in between leaves its nodes idle for a round, and one that arrives waits for
@@ -13,7 +14,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
+
+from coach.core.cluster import Allocation
 from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import (
     Arrived,
@@ -32,12 +37,19 @@ from coach_research.scheduling.api import (
 )
 from coach_research.scheduling.incremental import grow, most, take
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
-from coach_research.workload import FloatArray, Plan
+from coach_research.workload import FloatArray, Plan, totals
+
+
+class Turn(NamedTuple):
+    """What a job has in a round: so many workers and servers, on nodes of one kind; None: on any."""
+
+    size: Allocation
+    kind: str | None = None
 
 
 @dataclass
 class Rounds(SchedulingPolicy):
-    """See the module. A policy defines `line`."""
+    """See the module. A policy defines `line`, or `turns`."""
 
     round: float = 120.0
     lead: float = 0.0
@@ -46,7 +58,7 @@ class Rounds(SchedulingPolicy):
     _begins: float = field(default=-1.0, init=False, repr=False)
     _between: bool = field(default=False, init=False, repr=False)
     #: The jobs of the coming round; None: not decided yet.
-    _next: list[JobId] | None = field(default=None, init=False, repr=False)
+    _next: dict[JobId, Turn] | None = field(default=None, init=False, repr=False)
     #: Jobs of this round whose nodes are not free yet.
     _starting: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
     #: Seconds that each job has run, as of the last timer, and when that was.
@@ -56,6 +68,10 @@ class Rounds(SchedulingPolicy):
     @abstractmethod
     def line(self, jobs: list[JobState], view: EngineView) -> Iterable[JobState]:
         """All `jobs` (in order of arrival), those first that should run in the coming round."""
+
+    def turns(self, jobs: list[JobState], view: EngineView) -> Iterable[tuple[JobState, Turn]]:
+        """The same, with what each gets; a job that is there several times gets the first that fits."""
+        return ((job, Turn(job.maximum)) for job in self.line(jobs, view))
 
     def switch_seconds(self, leaving: int) -> float:
         """How long after the end of a round the next one begins, when `leaving` jobs were preempted."""
@@ -86,19 +102,19 @@ class Rounds(SchedulingPolicy):
             else:
                 yield from self._begin(view)
 
-    def placed_first(self, job: JobState, stays: bool) -> tuple[int, ...]:
+    def placed_first(self, size: Allocation, stays: bool) -> tuple[int, ...]:
         """Jobs of a round are placed in this order; `stays`: it runs already."""
-        return -job.maximum.workers, not stays
+        return -size.workers, not stays
 
-    def place(self, room: FloatArray, job: JobState) -> Plan:
+    def place(self, room: FloatArray, job: JobState, size: Allocation) -> Plan:
         """The nodes of a job that does not keep its own; () where its pods do not fit.
 
         The first ones with room: wide jobs come first, so they gather there, and are seldom in the way of those that
         stay.
         """
-        if job.maximum.servers:
-            return grow(room, job, (), job.maximum, whole=True)
-        return in_order(room, job, range(len(room)))
+        if size.servers:
+            return grow(room, job, (), size, whole=True)
+        return in_order(room, job, size.workers, range(len(room)))
 
     def _look(self, view: EngineView) -> None:
         """Add the time since the last look to the jobs that run."""
@@ -115,30 +131,43 @@ class Rounds(SchedulingPolicy):
             yield ScheduleTimer(self._begins - self.lead)
         yield ScheduleTimer(self._begins)
 
-    def _choose(self, view: EngineView) -> list[JobId]:
-        """The jobs of the coming round, by what the cluster holds in all."""
+    def _choose(self, view: EngineView) -> dict[JobId, Turn]:
+        """The jobs of the coming round, by what the cluster, or all nodes of a kind, hold together."""
         if not view.jobs:
-            return []
-        room = view.capacity.sum(axis=0) + TOLERANCE
-        chosen = []
-        for job in self.line(sorted(view.jobs.values(), key=lambda job: job.id), view):
-            if (need := total(job) <= room).all():
-                room = room - total(job)
-                chosen.append(job.id)
-            elif not need.any():
+            return {}
+        room: dict[str | None, FloatArray] = {
+            kind: view.capacity[nodes].sum(axis=0) + TOLERANCE for kind, nodes in of_kinds(view).items()
+        }
+        room[None] = view.capacity.sum(axis=0) + TOLERANCE
+        chosen: dict[JobId, Turn] = {}
+        for job, turn in self.turns(sorted(view.jobs.values(), key=lambda job: job.id), view):
+            if job.id in chosen:
+                continue
+            if (need := total(job, turn.size) <= room[turn.kind]).all():
+                room[turn.kind] = room[turn.kind] - total(job, turn.size)
+                chosen[job.id] = turn
+            elif turn.kind is None and not need.any():
                 break
         return chosen
 
-    def _leave(self, chosen: list[JobId], view: EngineView) -> Generator[SchedulingAction, None, int]:
-        """Plan the round of the `chosen` jobs, and preempt those that are not in it, or move; how many."""
+    def _leave(self, chosen: dict[JobId, Turn], view: EngineView) -> Generator[SchedulingAction, None, int]:
+        """Plan the round of the `chosen` jobs, and preempt those that are not in it, or change; how many."""
         jobs = [view.jobs[job] for job in chosen if job in view.jobs]
         room, plans = view.capacity.copy(), dict[JobId, Plan]()
-        stays = {job.id for job in jobs if job.phase is not Phase.WAITING}
-        for job in sorted(jobs, key=lambda job: self.placed_first(job, job.id in stays)):
+        kinds = np.array(view.kinds)
+        stays = {
+            job.id
+            for job in jobs
+            if job.phase is not Phase.WAITING
+            and (chosen[job.id].kind is None or Turn(totals(job.plan), kinds[job.plan[0][0]]) == chosen[job.id])
+        }
+        for job in sorted(jobs, key=lambda job: self.placed_first(chosen[job.id].size, job.id in stays)):
             kept = job.id in stays and all(
                 (need <= room[node] + TOLERANCE).all() for node, need in demand(job, job.plan).items()
             )
-            plan = job.plan if kept else self.place(room, job)
+            size, kind = chosen[job.id]
+            there = room if kind is None else np.where((kinds == kind)[:, None], room, 0.0)
+            plan = job.plan if kept else self.place(there, job, size)
             if plan:
                 take(room, job, plan)
                 plans[job.id] = plan
@@ -165,9 +194,18 @@ class Rounds(SchedulingPolicy):
                 yield Start(number, plan)
 
 
-def total(job: JobState) -> FloatArray:
-    """What all pods of a job request together."""
-    workers, servers = job.maximum
+def of_kinds(view: EngineView) -> dict[str, list[int]]:
+    """The nodes that are there, by their kinds, in order."""
+    found: dict[str, list[int]] = {}
+    for node, kind in enumerate(view.kinds):
+        if view.capacity[node].any():
+            found.setdefault(kind, []).append(node)
+    return found
+
+
+def total(job: JobState, size: Allocation | None = None) -> FloatArray:
+    """What so many pods of a job request together; all of them without `size`."""
+    workers, servers = size or job.maximum
     needed: FloatArray = workers * job.worker + servers * job.server + job.scheduler
     return needed
 
@@ -187,9 +225,9 @@ def seconds_left(job: JobState) -> float:
     return job.remaining().expected / speed if speed > 0 else 0.0
 
 
-def in_order(room: FloatArray, job: JobState, nodes: Iterable[int]) -> Plan:
-    """All workers of a job on the first of `nodes` with room; () where they do not fit."""
-    plan, missing = [], job.maximum.workers
+def in_order(room: FloatArray, job: JobState, workers: int, nodes: Iterable[int]) -> Plan:
+    """The workers of a job on the first of `nodes` with room; () where they do not fit."""
+    plan, missing = [], workers
     holds = most(room + TOLERANCE, job.worker).tolist()
     for node in nodes:
         if holds[node] and missing:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach_research.policies.rounds.fair import Shares
+from coach_research.policies.rounds.fair import Shares, most_of
 from coach_research.policies.rounds.rounds import seconds_left, width
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
@@ -31,6 +31,16 @@ class MaxThroughput(Shares):
             given[job.id] = min(1.0, left / width(job, view))
             left -= given[job.id] * width(job, view)
         return given
+
+    def rate(self, job: JobState, node: int) -> float:
+        """See `Shares`: in the units of `speed`."""
+        there, first = job.speed(*job.maximum, node), job.speed(*job.maximum)
+        return self.speed(job) * there / first if first else 0.0
+
+    def shares_by_kind(self, jobs: list[JobState], rates: FloatArray, wide: FloatArray) -> FloatArray:
+        """See `Shares`: the linear program."""
+        del jobs
+        return most_of(rates, wide)[0]
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from coach.core.cluster import Allocation
 from coach_research.policies.rounds.rounds import Rounds, in_order, total
 from coach_research.scheduling.api import EngineView, JobId, JobState, Phase
 from coach_research.workload import FloatArray, Plan
@@ -54,17 +55,17 @@ class Tiresias(Rounds):
         self._queues = first, second
         return [here[number] for number in (*first, *second)]
 
-    def placed_first(self, job: JobState, stays: bool) -> tuple[int, ...]:
+    def placed_first(self, size: Allocation, stays: bool) -> tuple[int, ...]:
         """See `Rounds`."""
-        del job
+        del size
         return (not stays,)
 
-    def place(self, room: FloatArray, job: JobState) -> Plan:
+    def place(self, room: FloatArray, job: JobState, size: Allocation) -> Plan:
         """See `Rounds`."""
-        if job.maximum.servers:
-            return super().place(room, job)
+        if size.servers:
+            return super().place(room, job, size)
         scarce = 2 if job.worker[2] else 0
-        return in_order(room, job, np.argsort(-room[:, scarce], kind="stable").tolist())
+        return in_order(room, job, size.workers, np.argsort(-room[:, scarce], kind="stable").tolist())
 
     def remembered(self, job: JobId, /) -> dict[str, Any]:
         """See `SchedulingPolicy`: a restarted handler knows who is in the second queue."""
