@@ -287,7 +287,8 @@ def _of_trace(text: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     if not nodes:
         raise UserError(f"--nodes {text}: the trace has no nodes; say how many, such as 10x32x128x4")
     more, largest = int(found[1] or 0), max(nodes, key=lambda node: (node.capacity.gpu, node.capacity.cpu))
-    return (*nodes, *(replace(largest, name=f"more-{number}") for number in range(more)))
+    partition = largest.name[: largest.name.rfind("/") + 1]
+    return (*nodes, *(replace(largest, name=f"{partition}more-{number}") for number in range(more)))
 
 
 def _accounts(jobs: Sequence[TrainingJob], fidelity: Fidelity, screen: Console) -> tuple[AccountSet, ...]:
@@ -409,6 +410,17 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
     from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
 
+    if "=" in text:  # partitions: NAME=COUNTxCORES+NAME=COUNTxCORES
+        parts = [part.partition("=") for part in text.split("+")]
+        if not all(name and (nodes or not equals) for name, equals, nodes in parts):
+            raise UserError(
+                f"--nodes {text}: use NAME=COUNTxCORES for each partition, such as gpu=4x64x512x8+cpu=10x64"
+            )
+        return tuple(
+            replace(node, name=f"{name}/{node.name}" if equals else node.name)
+            for name, equals, nodes in parts
+            for node in parse_cluster(nodes if equals else name)
+        )
     found = re.fullmatch(r"([1-9][0-9]*)x([0-9]+(?:\.[0-9]+)?)(?:x([0-9]+(?:\.[0-9]+)?))?(?:x([0-9]+))?", text)
     if not found:
         if "x" in text and not Path(text).exists():

@@ -61,7 +61,7 @@ def speed_rows(job: Job) -> list[SpeedRow]:
         return []
     points: dict[Allocation, list[float]] = {}
     for point in job.speed_points():
-        points.setdefault(Allocation(point.workers, point.servers), []).append(point.epochs_per_second)
+        points.setdefault(Allocation(point.workers, point.servers), []).append(point.epochs_per_second * job.pace)
     low, high = job.minimum, job.maximum
     every = [
         Allocation(w, s) for w in range(low.workers, high.workers + 1) for s in range(low.servers, high.servers + 1)

@@ -6,12 +6,14 @@ Policies know the true speeds and the remaining epochs; there are no probes and 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from coach import plugins
 from coach.core.cluster import Allocation, Node, Resources, Role
+from coach.core.errors import UserError
 from coach.core.policies.fifo import FifoPolicy
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.job_dynamics import JobDynamics
@@ -23,6 +25,7 @@ from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.record import EngineRecord
 from coach_research.scheduling.scheduling_policy import SchedulingPolicy
+from coach_research.traces.draft import shown
 from coach_research.traces.replay import read_trace
 from coach_research.traces.summary import document, summary
 from coach_research.workload import Plan, Work, totals
@@ -79,10 +82,41 @@ def replay(  # noqa: PLR0917 - a task for another process
     began = time.perf_counter()
     made = plugins.policy(policy, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, *lost)
-    engine = Engine(Cluster.of(nodes), advancing(read_trace(trace).works), made, seed=seed, faults=faults)
-    record = engine.run()
+    record, events, first = EngineRecord(Cluster.of(nodes)), 0, 0
+    for own, works in partitions(nodes, read_trace(trace).works):
+        engine = Engine(
+            Cluster.of(own), advancing(works), made, record=record, seed=seed, faults=faults, first_job=first
+        )
+        engine.run()
+        events, first = events + engine.events, first + len(works)
+        made = plugins.policy(policy, np.random.default_rng([seed, 1]))
     seconds = time.perf_counter() - began
-    return Result.of(record, label or policy, seed, engine.events, seconds, placement=placement(policy))
+    return Result.of(record, label or policy, seed, events, seconds, placement=placement(policy))
+
+
+def partitions(nodes: Sequence[Node], works: Sequence[Work]) -> list[tuple[list[Node], list[Work]]]:
+    """The nodes and jobs of each partition: nodes called PARTITION/NAME have the jobs of that queue or partition.
+
+    The other nodes have all other jobs. Raises UserError where there are none.
+    """
+    found: dict[str, tuple[list[Node], list[Work]]] = {}
+    for node in nodes:
+        found.setdefault(_partition(node), ([], []))[0].append(node)
+    rest = found.get("")
+    for work in works:
+        if (part := found.get(work.kind, rest)) is None:
+            raise UserError(
+                f"--nodes: no nodes for the jobs of {shown(work.kind) or 'no partition'}, such as {shown(work.name)}; "
+                f"add {shown(work.kind)}=COUNTxCORES, or COUNTxCORES for all other jobs; nothing was simulated"
+            )
+        part[1].append(work)
+    return [(own, jobs) for own, jobs in found.values() if jobs]
+
+
+def _partition(node: Node) -> str:
+    """The partition of a node: what is before the slash in its name; empty without one."""
+    name, slash, _ = node.name.rpartition("/")
+    return name if slash else ""
 
 
 def as_work(job: TrainingJob, dynamics: JobDynamics, arrival: float, pause: float) -> Work:

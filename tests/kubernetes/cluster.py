@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from scripts import images
-from tests.kubernetes.machine import Daemon, Machine, kill
-from tests.kubernetes.node import SERVICE, Node, hierarchies
+from tests.kubernetes.machines.machine import Daemon, Machine, kill
+from tests.kubernetes.machines.node import SERVICE, Node, hierarchies
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache/kubernetes"
 PROGRAM = ROOT / "scheduler-plugins/bin/controlplane"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
-DNS = ROOT / "tests/kubernetes/dns.py"
+DNS = ROOT / "tests/kubernetes/machines/dns.py"
 
 
 class Unready(Exception):

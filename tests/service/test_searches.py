@@ -153,7 +153,7 @@ def test_a_search_whose_first_trial_cannot_be_paid_is_refused(home: StateDirecto
         ({"pruner": "fast"}, "spec.pruner", "freeze-thaw"),
         ({"parallel": 0}, "spec.parallel", "greater than or equal to 1"),
         ({"budget": None}, "spec.budget", "required"),
-        ({"trails": 3}, "spec.trails", "not permitted"),
+        ({"trails": 3}, "spec.trails", "did you mean trials?"),
         ({"template": {**document()["spec"]["template"], "maxEpochs": -1}}, "spec.maxEpochs", "too small"),
     ],
 )

@@ -59,9 +59,11 @@ class Handlers:
             with_journal.close()
 
     def until(self, what: str, done: Callable[[list[Any]], bool]) -> list[Any]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not done(records := self.records()):
-            assert time.monotonic() < deadline, f"{what}: {records[-20:]}"
+            ended = {name: one.process.poll() for name, one in self.started.items()}
+            seen = f"lease {self.lease()}, started {len(starts(records))} times, exit codes {ended}"
+            assert time.monotonic() < deadline, f"{what}: {seen}: {records[-20:]}"
             time.sleep(0.5)  # each look reads the whole journal
         return records
 

@@ -169,6 +169,7 @@ WRONG = {
         coach simulate job.yaml --nodes 3x0
         coach simulate job.yaml --nodes 100000x1
         coach simulate job.yaml --nodes many
+        coach simulate job.yaml --nodes gpu=+cpu=10x64
         coach simulate job.yaml --speeds vgg
         coach simulate job.yaml --speeds none.csv:vgg
         coach simulate job.yaml --speeds speeds.csv:x

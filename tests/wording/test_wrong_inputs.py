@@ -36,7 +36,10 @@ NEEDS = {
     **dict.fromkeys(("cli/remote.py _handler", "cli/remote.py _ui", "cli/remote.py _change"), "a cluster"),
     **dict.fromkeys(("cli/remote.py unpacked", "cli/remote_run.py _run"), "a cluster"),
     **dict.fromkeys(("cli/results/model.py command", "cli/results/prune.py command"), "checkpoints"),
-    **dict.fromkeys(("plugins.py _from_package", "plugins.py extension"), "packages that are installed, or not"),
+    **dict.fromkeys(
+        ("plugins.py _from_package", "plugins.py extension", "handler/state/checkpoints.py _files"),
+        "packages that are installed, or not",
+    ),
     **dict.fromkeys(("handler/handler.py submit", "handler/handler.py refuse_unpayable"), "a handler that runs"),
     **dict.fromkeys(
         (

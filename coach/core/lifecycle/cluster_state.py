@@ -221,7 +221,7 @@ class ClusterState:
             for pod in leaving:
                 if pod.node in free:
                     free[pod.node] = free[pod.node] - pod.requests
-            nodes = (Node(node.name, free[node.name], kind=node.kind) for node in self._nodes)
+            nodes = (replace(node, capacity=free[node.name]) for node in self._nodes)
             cluster = ClusterView(tuple(nodes), self._at)
             with watch():
                 self._decision = policy.allocate(views, cluster)

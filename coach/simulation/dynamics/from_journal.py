@@ -170,10 +170,10 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
     at: dict[Allocation, list[Epoch]] = {}
     for epoch in epochs:
         at.setdefault(epoch.allocation, []).append(epoch)
-    fitted = fit_speed([SpeedPoint(*e.allocation, e.epochs_per_second) for e in epochs])
+    fitted = fit_speed([SpeedPoint(*e.allocation, e.epochs_per_second / e.pace) for e in epochs])
     measured = {
         allocation: sum(epoch.fraction for epoch in some)
-        / sum(epoch.fraction / epoch.epochs_per_second for epoch in some)
+        / sum(epoch.fraction * epoch.pace / epoch.epochs_per_second for epoch in some)
         for allocation, some in at.items()
     }
     same_group, new_group = _overheads(runs)
@@ -215,7 +215,7 @@ def _noise(runs: Sequence[Run]) -> float:
         abs(float(np.log(epoch.epochs_per_second / before.epochs_per_second)))
         for run in runs
         for before, epoch in itertools.pairwise(run.job.full_epochs)
-        if before.allocation == epoch.allocation
+        if (before.allocation, before.pace) == (epoch.allocation, epoch.pace)
     ]
     return statistics.median(steps) / (NORMAL_MEDIAN * 2**0.5) if steps else 0.0
 

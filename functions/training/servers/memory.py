@@ -65,8 +65,8 @@ def mapped(where: Where) -> np.ndarray | None:
         return None
     process, descriptor, _, key = where
     try:
-        with Path(f"/proc/{process}/fd/{descriptor}").open("rb") as file:
+        with Path(f"/proc/{int(process)}/fd/{int(descriptor)}").open("rb") as file:
             found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
+    except (OSError, TypeError, ValueError):
         return None
     return np.frombuffer(found, np.float32, offset=HEADER) if found[:HEADER] == key.encode() else None

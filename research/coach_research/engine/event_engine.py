@@ -75,10 +75,11 @@ class Engine:
         closed_load: float | None = None,
         slot: float | None = None,
         log: Callable[[str], object] | None = None,
+        first_job: int = 0,
     ) -> None:
         """`closed_load`: submit the next job when the demand of all jobs (their minima) is below this multiple of the
         cluster's capacity, instead of at its arrival time. `slot`: work ends only at multiples of this many seconds.
-        `log` gets one line for each event and action.
+        `log` gets one line for each event and action. `first_job`: its number, in a record of several runs.
         """
         self.cluster = cluster
         self.kinds = cluster.kinds or ("",) * len(cluster.capacity)
@@ -97,7 +98,7 @@ class Engine:
         self._shared = cluster.contention is not None
         self._heap: list[tuple[float, int, int, int, int]] = []
         self._sequence = 0
-        self._next_job = 0
+        self._next_job = first_job
         self._workload: Iterator[Work] = iter(workload)
         self._coming: Work | None = None
         self._closed = closed_load

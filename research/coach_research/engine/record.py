@@ -34,8 +34,9 @@ class EngineRecord(Record):
         )  # fmt: skip
 
     def end(self, at: float, left: Iterable[SimJob]) -> None:
-        """The run is over; jobs in `left` did not finish."""
-        self.ended = at
+        """The run is over; jobs in `left` did not finish. Another run may follow, from 0 s again."""
+        self._take_changes()
+        self.ended = max(self.ended, at)
         for job in left:
             job.settle(at)
             self.finished(job, math.nan, killed=False)

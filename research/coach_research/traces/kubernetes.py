@@ -47,12 +47,15 @@ def read_kubernetes(draft: Draft) -> None:
 def read_kueue(draft: Draft) -> None:
     """Read the file into `draft`: each workload that has finished, from its creation; it ran since it was admitted.
 
-    Its largest pod set are the workers, the next one the servers, all further pods one more. The cluster is a single
-    node with the nominal quota of all ClusterQueues together.
+    Its largest pod set are the workers, the next one the servers, all further pods one more. The cluster is a node for
+    each ClusterQueue, or for all of a cohort, with its nominal quota; a workload is of the queue that admitted it.
     """
-    quota = dict[str, float]()
+    quotas, cohorts = dict[str, dict[str, float]](), dict[str, str]()
     for line, item in _items(draft):
         if item.get("kind") == "ClusterQueue":
+            queue = str(_get(item, "metadata", "name") or "")
+            cohorts[queue] = str(_get(item, "spec", "cohort") or _get(item, "spec", "cohortName") or queue)
+            quota = quotas.setdefault(cohorts[queue], {})
             for group in _list(item, "spec", "resourceGroups"):
                 for flavour in _list(group, "flavors"):
                     for resource in _list(flavour, "resources"):
@@ -60,10 +63,15 @@ def read_kueue(draft: Draft) -> None:
                         quota[name] = quota.get(name, 0.0) + _amount(draft, line, name, amount)
         elif item.get("kind") == "Workload":
             _read_workload(draft, line, item)
-    if quota:
-        gpus = sum(amount for name, amount in quota.items() if name.endswith(GPU))
-        draft.nodes.append(Node("quota", Resources(quota.get("cpu", PLENTY), quota.get("memory", PLENTY), gpus)))
-        draft.assume("one queue with the quota of all, without flavours, borrowing limits and nodes")
+    for name, quota in quotas.items():
+        gpus = sum(amount for resource, amount in quota.items() if resource.endswith(GPU))
+        has = Resources(quota.get("cpu", PLENTY), quota.get("memory", PLENTY), gpus)
+        draft.nodes.append(Node(f"{name}/quota" if len(quotas) > 1 else "quota", has))
+    if quotas:
+        many = "each queue, or cohort, with its own quota" if len(quotas) > 1 else "one queue with the quota of all"
+        draft.assume(f"{many}, without flavours, borrowing limits and nodes")
+    for work in draft.works:
+        work.kind = cohorts.get(work.kind, work.kind)
 
 
 def _read_workload(draft: Draft, line: int, item: dict[str, Any]) -> None:
@@ -94,7 +102,8 @@ def _read_workload(draft: Draft, line: int, item: dict[str, Any]) -> None:
     rest = sum((count * each for count, each in others[1:]), np.zeros(3)) if len(others) > 1 else NOTHING
     counts = Allocation(workers, servers)
     work = Work(
-        made or 0.0, 0.0, worker, server, rest, _name(item), str(_get(item, "spec", "queueName") or ""),
+        made or 0.0, 0.0, worker, server, rest, _name(item),
+        str(_get(item, "status", "admission", "clusterQueue") or _get(item, "spec", "queueName") or ""),
         _whole(draft, line, _get(item, "spec", "priority")), counts, counts,
     )  # fmt: skip
     _keep(draft, line, work, made, since("Admitted"), since("Finished"))

@@ -25,10 +25,10 @@ def test_where_the_artifact_is_missing_the_command_that_gets_it_is_printed(
 @needs
 def test_a_job_takes_as_long_as_its_epochs_need_steps() -> None:
     """ImageNet on 2 nodes of 4 GPUs: 90 epochs at a batch of 1,600, of which each GPU has 200 at once."""
-    application = pollux.read("imagenet")
-    seconds = 100.0 / pollux.Speed(application, 1600)(((0, 4, 0), (1, 4, 0)))
+    application = pollux.of("imagenet")
+    seconds = 100.0 / pollux.Chosen((application,) * 2, 1600)(((0, 4, 0), (1, 4, 0)))
     assert seconds == pytest.approx(application.steps(1600) * application.step((4, 4), 200)[0])
-    assert pollux.Speed(application, 1600)(((0, 8, 0),)) == pytest.approx(100.0 / seconds)
+    assert pollux.Chosen((application,) * 2, 1600)(((0, 8, 0),)) == pytest.approx(100.0 / seconds)
 
 
 @needs

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from scripts import images
-from tests.kubernetes.machine import Daemon, Machine
+from tests.kubernetes.machines.machine import Daemon, Machine
 
 SERVICE = "10.96.0.1"
 """Address of the `kubernetes` service in every cluster, and of its DNS."""

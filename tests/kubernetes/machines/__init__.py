@@ -1,0 +1,1 @@
+"""The machines of the test cluster: network namespaces, kubelets, name service."""
