@@ -1,4 +1,4 @@
-"""What values of the chart change: an object store in place of the volume, and PyTorch's functions in their own image."""
+"""What values of the chart change: an object store in place of the volume, and an image for PyTorch."""
 
 from __future__ import annotations
 
