@@ -495,7 +495,7 @@ def test_a_job_trains_from_and_into_an_object_store_and_goes_on_there_after_a_ki
             maxEpochs=12,
         )
         with started("run", str(job)) as run:
-            eventually(lambda: len(trained("stored")) >= 3, PATIENCE)
+            run.until(r"stored: epoch 3:")
             run.signal(signal.SIGKILL)
         before = trained("stored")
         assert coach("resume", "stored").returncode == 4, "the number of its epochs is at its end"
