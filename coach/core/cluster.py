@@ -26,7 +26,7 @@ class Placement(StrEnum):
     DEFAULT = "default"
 
 
-class NodeKind(StrEnum):
+class CapacityType(StrEnum):
     """What a job with `spec.spot` takes for its next epoch."""
 
     NOTHING = "nothing"

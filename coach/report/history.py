@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.cluster import Allocation, NodeKind
+from coach.core.cluster import Allocation, CapacityType
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.accounts import NOTICES
@@ -198,7 +198,7 @@ class EventFormatter:
         return f"{record.pod.name} is gone: {record.message}"
 
     def _nodes(self, _job: Job, record: act.ChooseNodes) -> str | None:
-        if record.kind is NodeKind.NOTHING:
+        if record.kind is CapacityType.NOTHING:
             return None  # the status says it
         size = f", {record.allocation}" if record.allocation else ""
         return f"takes {record.kind.value} nodes{size}: {record.message}"

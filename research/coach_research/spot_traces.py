@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coach.core.cluster import NodeKind as Kind
+from coach.core.cluster import CapacityType
 from coach.core.policies.spot import Holding, Situation, Terms
 
 Choose = Callable[[Situation, Terms], Holding]
@@ -57,11 +57,11 @@ def run(  # noqa: PLR0917
         step = min(terms.step, deadline - elapsed)
         if step <= 1e-9:
             break
-        if holding.kind is Kind.SPOT and not there:
+        if holding.kind is CapacityType.SPOT and not there:
             holding = Holding()
         now = Situation(deadline - elapsed, left, money - cost, bool(there), holding, elapsed, work - left, seen)
         before, holding = holding, choose(now, terms)
-        changes += holding.kind is not Kind.NOTHING and holding is not before
+        changes += holding.kind is not CapacityType.NOTHING and holding is not before
         speed = terms.speeds[holding.workers - 1] if holding.workers else 0.0
         if speed and holding.loading + left / speed <= step:
             step = holding.loading + left / speed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import Allocation, NodeKind
+from coach.core.cluster import Allocation, CapacityType
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -83,8 +83,8 @@ SAMPLES: tuple[Any, ...] = (
     allocated(EpochKind.PROBE, 2, DecisionStep(StepKind.PROBE, after=Allocation(2, 1), gain=3.0, unit="s", cost=1.0)),
     allocated(EpochKind.FULL, 3),
     allocated(EpochKind.FULL, 2),
-    act.ChooseNodes(NOW, "digits", NodeKind.SPOT, Allocation(2, 1), "52.0 h until its deadline"),
-    act.ChooseNodes(NOW, "digits", NodeKind.NOTHING, None, "what exactly"),
+    act.ChooseNodes(NOW, "digits", CapacityType.SPOT, Allocation(2, 1), "52.0 h until its deadline"),
+    act.ChooseNodes(NOW, "digits", CapacityType.NOTHING, None, "what exactly"),
     act.SavePolicyState(NOW, "digits", {}),
     act.DeployPods(NOW, "digits", ()),
     act.ReleasePods(NOW, "digits", (POD,)),

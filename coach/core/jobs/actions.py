@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.cluster import Allocation, Instance, NodeKind, Pod, PodId
+from coach.core.cluster import Allocation, CapacityType, Instance, Pod, PodId
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.reasons import Reason
@@ -33,7 +33,7 @@ class ChooseNodes:
 
     at: float
     job: str
-    kind: NodeKind
+    kind: CapacityType
     allocation: Allocation | None
     message: str
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import NOTHING, NodeKind, by_node
+from coach.core.cluster import NOTHING, CapacityType, by_node
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import transitions
@@ -316,7 +316,7 @@ def _settle(job: Job, action: act.Settle) -> None:
         job.epochs[-1].cost += action.amount
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)
-    if job.on is NodeKind.SPOT:
+    if job.on is CapacityType.SPOT:
         job.spot_seconds += max(0.0, action.until - job.billed_until)
     if job.billed_book is not None:
         held, placed = job.billed_resources, by_node(job.billed_pods)

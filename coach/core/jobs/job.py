@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from coach.core.cluster import NOTHING, Allocation, Instance, Node, NodeKind, Pod, PodId, Resources, Role, by_node
+from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, Pod, PodId, Resources, Role, by_node
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
@@ -104,7 +104,7 @@ class Job:
     missed_at: float = 0.0  #: when the last of them was given up
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
     #: of a job with `spec.spot`: the nodes that it takes, with how many workers, and how long it had spot ones
-    on: NodeKind | None = None
+    on: CapacityType | None = None
     on_allocation: Allocation | None = None
     spot_seconds: float = 0.0
 
@@ -235,8 +235,8 @@ class Job:
             self.node_kinds = {node.name: node.kind for node in nodes}
         if self.spec.prices != "nodes":
             return bool(self.spec.speed_by_kind)
-        if self.on in (NodeKind.SPOT, NodeKind.ON_DEMAND):
-            self.barred = frozenset(node.name for node in nodes if node.spot is not (self.on is NodeKind.SPOT))
+        if self.on in (CapacityType.SPOT, CapacityType.ON_DEMAND):
+            self.barred = frozenset(node.name for node in nodes if node.spot is not (self.on is CapacityType.SPOT))
         mine = [node for node in nodes if node.name not in self.barred] or nodes
         self.node_prices = self.spec.billed_by(of_nodes(mine, self.spec.resources.worker.resources))
         return True

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
-from coach.core.cluster import Allocation, Node, NodeKind, Placement, Pod, PodId, Resources, Role
+from coach.core.cluster import Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
 from coach.core.gang.plan import plan_required
@@ -213,7 +213,7 @@ class ClusterState:
         if self._decision is None:
             views, leaving = [], []
             for other in self.live:
-                if other.phase is Phase.ENDING or other.suspend or other.on is NodeKind.NOTHING:
+                if other.phase is Phase.ENDING or other.suspend or other.on is CapacityType.NOTHING:
                     leaving += [held.pod for held in other.pods.values()]
                 else:
                     views.append(self._view(other))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, NodeKind, Placement, Pod, PodId, Role, by_node
+from coach.core.cluster import NOTHING, Allocation, CapacityType, Placement, Pod, PodId, Role, by_node
 from coach.core.estimation import numerics
 from coach.core.estimation.interval import Interval
 from coach.core.gang import GangPlan, Pending
@@ -342,7 +342,7 @@ class Reducer:
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
-            by_spot = job.on is NodeKind.SPOT and away and REASON_INFO[event.reason].retry is Retry.BOUNDED
+            by_spot = job.on is CapacityType.SPOT and away and REASON_INFO[event.reason].retry is Retry.BOUNDED
             self._failed(job, event.at, Reason.DISRUPTED if by_spot else event.reason, event.message, ran=True)
             if not job.pods:  # they were lost with it: none is to be released
                 self._capacity_changed()
@@ -446,11 +446,11 @@ class Reducer:
             for kind in spot_nodes.by_kind(self.nodes.all)
         )
         choice = spot_nodes.choose(job, at, spot, others, has_spot=self._cluster.has_spot(job))
-        if job.on is NodeKind.ON_DEMAND and job.stays and job.pods:
+        if job.on is CapacityType.ON_DEMAND and job.stays and job.pods:
             return True
         if (choice.kind, choice.allocation) != (job.on, job.on_allocation):
             self._emit(act.ChooseNodes(at, job.name, choice.kind, choice.allocation, choice.message))
-        if choice.kind is not NodeKind.NOTHING:
+        if choice.kind is not CapacityType.NOTHING:
             return True
         self._release_pods(job, at)
         self._stay_pending_as(job, at, Reason.WAITING_SPOT, choice.message)

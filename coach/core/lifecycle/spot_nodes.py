@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from coach.core.cluster import Allocation, Node, NodeKind
+from coach.core.cluster import Allocation, CapacityType, Node
 from coach.core.jobs.job import Job
 from coach.core.lifecycle import forecast
 from coach.core.money import HOUR, NANO, PriceBook, of_nodes
@@ -29,7 +29,7 @@ LOOK_SECONDS = 600.0
 class Choice(NamedTuple):
     """Nodes, with an allocation where speeds are known; `look_again`: seconds after which waiting is decided anew."""
 
-    kind: NodeKind
+    kind: CapacityType
     allocation: Allocation | None
     message: str
     look_again: float = LOOK_SECONDS
@@ -48,10 +48,10 @@ def choose(job: Job, at: float, spot: Sequence[Node], others: Sequence[Node], *,
     """
     assert job.spec.spot is not None
     if not others:
-        kind = NodeKind.SPOT if has_spot else NodeKind.NOTHING
+        kind = CapacityType.SPOT if has_spot else CapacityType.NOTHING
         return Choice(kind, None, "no on-demand nodes can hold it")
     if job.speed is None:
-        return Choice(NodeKind.SPOT if has_spot else NodeKind.ON_DEMAND, None, "its speed is not known yet")
+        return Choice(CapacityType.SPOT if has_spot else CapacityType.ON_DEMAND, None, "its speed is not known yet")
     sizes = _sizes(job)
     seconds = [forecast.predicted_seconds(job, size, 1.0) for size in sizes]
     slowest, epochs = seconds[0], forecast.remaining_epochs(job)
@@ -80,23 +80,23 @@ def choose(job: Job, at: float, spot: Sequence[Node], others: Sequence[Node], *,
     needed = shortest(work, now.money, terms)
     found = elastic(now, terms)
     said = f"{_hours(now.hours)} until its deadline, on-demand nodes would take {_hours(needed)}"
-    if found.kind is not NodeKind.NOTHING:
+    if found.kind is not CapacityType.NOTHING:
         return Choice(found.kind, sizes[found.workers - 1], said)
     if needed <= now.hours:
         wait = max(1.0, (now.hours - needed - terms.step) * HOUR)
-        if now.holding.kind is NodeKind.ON_DEMAND and wait < WORTH_WAITING * terms.change * HOUR:
+        if now.holding.kind is CapacityType.ON_DEMAND and wait < WORTH_WAITING * terms.change * HOUR:
             return Choice(now.holding.kind, sizes[now.holding.workers - 1], said)
         return Choice(
             found.kind, None, f"takes on-demand nodes {_hours(needed + terms.step)} before its deadline", wait
         )
     if math.isfinite(needed):  # too late: at once
-        return Choice(NodeKind.ON_DEMAND, sizes[-1], said)
+        return Choice(CapacityType.ON_DEMAND, sizes[-1], said)
     if has_spot:  # whether its money covers an epoch there is seen next
-        return Choice(NodeKind.SPOT, sizes[0], said)
+        return Choice(CapacityType.SPOT, sizes[0], said)
     if spot or now.hours > 0.0:
         wait = max(1.0, now.hours * HOUR) if now.hours > 0.0 else LOOK_SECONDS
         return Choice(found.kind, None, "its money does not end it on on-demand nodes", wait)
-    return Choice(NodeKind.ON_DEMAND, sizes[0], said)
+    return Choice(CapacityType.ON_DEMAND, sizes[0], said)
 
 
 def _sizes(job: Job) -> list[Allocation]:
@@ -113,7 +113,7 @@ def _book(job: Job, nodes: Iterable[Node]) -> PriceBook:
 
 def _holding(job: Job, sizes: Sequence[Allocation]) -> Holding:
     """What it holds; of a probe's allocation, the next smaller one."""
-    if not job.pods or job.on in (None, NodeKind.NOTHING):
+    if not job.pods or job.on in (None, CapacityType.NOTHING):
         return Holding()
     workers = sum(size.workers <= job.held.workers for size in sizes)
     return Holding(job.on, max(1, workers))

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coach.core.cluster import NodeKind as Kind
+from coach.core.cluster import CapacityType
 
 #: Before anything was seen, spot counts as there for so many of so many hours: with little, a job takes more workers.
 SEEN_THERE, SEEN_HOURS = 1.0, 4.0
@@ -42,7 +42,9 @@ class Terms:
 
     def rate(self, holding: Holding) -> float:
         """What it costs for an hour."""
-        price = {Kind.NOTHING: 0.0, Kind.SPOT: self.spot, Kind.ON_DEMAND: self.on_demand}[holding.kind]
+        price = {CapacityType.NOTHING: 0.0, CapacityType.SPOT: self.spot, CapacityType.ON_DEMAND: self.on_demand}[
+            holding.kind
+        ]
         machines = self.machines[holding.workers - 1] if self.machines and holding.workers else holding.workers
         return price * machines if machines else 0.0
 
@@ -51,11 +53,11 @@ class Terms:
 class Holding:
     """Machines of one kind, a worker on each; `loading`: hours until they train."""
 
-    kind: Kind = Kind.NOTHING
+    kind: CapacityType = CapacityType.NOTHING
     workers: int = 0
     loading: float = 0.0
 
-    def changed(self, kind: Kind, workers: int, change: float) -> Holding:
+    def changed(self, kind: CapacityType, workers: int, change: float) -> Holding:
         """These machines, or others, which have yet to load."""
         same = kind is self.kind and workers == self.workers
         return self if same else Holding(kind, workers, change if workers else 0.0)
@@ -102,9 +104,9 @@ def elastic(now: Situation, terms: Terms) -> Holding:
 def _on_spot(now: Situation, terms: Terms) -> Iterator[Holding]:
     """As many as are wanted, then as many as are allowed, and fewer; none while spot is not there."""
     if now.available:
-        yield now.holding.changed(Kind.SPOT, _spot_workers(now, terms), terms.change)
+        yield now.holding.changed(CapacityType.SPOT, _spot_workers(now, terms), terms.change)
         for workers in range(len(terms.speeds), 0, -1):
-            yield now.holding.changed(Kind.SPOT, workers, terms.change)
+            yield now.holding.changed(CapacityType.SPOT, workers, terms.change)
 
 
 def _spot_workers(now: Situation, terms: Terms) -> int:
@@ -113,7 +115,7 @@ def _spot_workers(now: Situation, terms: Terms) -> int:
     every = range(1, len(terms.speeds) + 1)
     wanted = next((n for n in every if terms.speeds[n - 1] * share * now.hours >= now.work), every[-1])
     held = now.holding
-    if held.kind is Kind.SPOT and wanted < held.workers:
+    if held.kind is CapacityType.SPOT and wanted < held.workers:
         saved = now.work * (held.workers / terms.speeds[held.workers - 1] - wanted / terms.speeds[wanted - 1])
         if saved < WORTH_A_CHANGE * terms.change * held.workers:
             return held.workers
@@ -122,10 +124,10 @@ def _spot_workers(now: Situation, terms: Terms) -> int:
 
 def _on_demand(now: Situation, terms: Terms) -> Iterator[Holding]:
     """What runs, then the fewest workers."""
-    if now.holding.kind is Kind.ON_DEMAND:
+    if now.holding.kind is CapacityType.ON_DEMAND:
         yield now.holding
     for workers in range(1, len(terms.speeds) + 1):
-        yield now.holding.changed(Kind.ON_DEMAND, workers, terms.change)
+        yield now.holding.changed(CapacityType.ON_DEMAND, workers, terms.change)
 
 
 def _pays(now: Situation, terms: Terms, choice: Holding) -> bool:
@@ -141,7 +143,7 @@ def _still_ends(now: Situation, terms: Terms, choice: Holding) -> bool:
 
 def shortest(work: float, money: float, terms: Terms) -> float:
     """Hours in which fresh on-demand machines end the work within the money; infinite where they cannot."""
-    fresh = (Holding(Kind.ON_DEMAND, n, terms.change) for n in range(1, len(terms.speeds) + 1))
+    fresh = (Holding(CapacityType.ON_DEMAND, n, terms.change) for n in range(1, len(terms.speeds) + 1))
     return min(
         (_needed(work, terms, way) for way in fresh if _ends(math.inf, work, money, terms, way)), default=math.inf
     )

@@ -6,7 +6,7 @@ worker; the budget has no part in it.
 
 from __future__ import annotations
 
-from coach.core.cluster import NodeKind as Kind
+from coach.core.cluster import CapacityType
 from coach.core.policies.spot import Holding, Situation, Terms
 
 
@@ -20,11 +20,11 @@ def uniform_progress(now: Situation, terms: Terms) -> Holding:
     if (near := _safety_net(now, terms)) is not None:
         return near
     if now.available:
-        return now.holding.changed(Kind.SPOT, 1, terms.change)
+        return now.holding.changed(CapacityType.SPOT, 1, terms.change)
     line = now.elapsed * (now.done + now.work) / (now.elapsed + now.hours)
-    ahead = 2 * terms.change if now.holding.kind is Kind.ON_DEMAND else 0.0
+    ahead = 2 * terms.change if now.holding.kind is CapacityType.ON_DEMAND else 0.0
     if now.done < line + ahead:
-        return now.holding.changed(Kind.ON_DEMAND, 1, terms.change)
+        return now.holding.changed(CapacityType.ON_DEMAND, 1, terms.change)
     return Holding()
 
 
@@ -32,13 +32,13 @@ def greedy(now: Situation, terms: Terms) -> Holding:
     """Spot where it is there, else wait; near the deadline on-demand to the end."""
     if (near := _safety_net(now, terms)) is not None:
         return near
-    return now.holding.changed(Kind.SPOT, 1, terms.change) if now.available else Holding()
+    return now.holding.changed(CapacityType.SPOT, 1, terms.change) if now.available else Holding()
 
 
 def _safety_net(now: Situation, terms: Terms) -> Holding | None:
     """On-demand once no more than two changes are left to lose; spot that runs is kept until it goes."""
     if now.hours - terms.step >= now.work + 2 * terms.change:
         return None
-    if now.holding.kind is Kind.SPOT and now.available:
+    if now.holding.kind is CapacityType.SPOT and now.available:
         return now.holding
-    return now.holding.changed(Kind.ON_DEMAND, 1, terms.change)
+    return now.holding.changed(CapacityType.ON_DEMAND, 1, terms.change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coach.core.cluster import NodeKind as Kind
+from coach.core.cluster import CapacityType
 from coach.core.policies.spot import Holding, Situation, Terms, elastic
 from coach_research.policies.uniform_progress import greedy, uniform_progress
 from coach_research.spot_traces import Choose, Trace, bound, run
@@ -30,20 +30,20 @@ def trace(seed: int, share: float) -> Trace:
 def test_it_waits_without_spot_as_long_as_on_demand_machines_can_still_end_it() -> None:
     assert elastic(situation(), TERMS) == Holding()
     # 4 workers take 12 / 3.4 + 0.1 h; one step later it would be too late.
-    assert elastic(situation(hours=3.8), TERMS) == Holding(Kind.ON_DEMAND, 4, 0.1)
-    assert elastic(situation(hours=12.2), ONE) == Holding(Kind.ON_DEMAND, 1, 0.1)
+    assert elastic(situation(hours=3.8), TERMS) == Holding(CapacityType.ON_DEMAND, 4, 0.1)
+    assert elastic(situation(hours=12.2), ONE) == Holding(CapacityType.ON_DEMAND, 1, 0.1)
 
 
 @pytest.mark.parametrize(("hours", "workers"), [(100.0, 1), (30.0, 2), (13.0, 4)])
 def test_it_takes_as_many_spot_workers_as_end_the_job_by_how_often_spot_was_there(hours: float, workers: int) -> None:
     found = elastic(situation(hours=hours, available=True), TERMS)  # at first a quarter of the time
-    assert found == Holding(Kind.SPOT, workers, 0.1)
+    assert found == Holding(CapacityType.SPOT, workers, 0.1)
     seen = situation(hours=13.0, available=True, elapsed=20.0, there=20.0)
-    assert elastic(seen, TERMS) == Holding(Kind.SPOT, 2 if 13 * 21 / 24 < 12 else 1, 0.1)
+    assert elastic(seen, TERMS) == Holding(CapacityType.SPOT, 2 if 13 * 21 / 24 < 12 else 1, 0.1)
 
 
 def test_fewer_workers_are_not_taken_where_the_change_costs_more_than_it_saves() -> None:
-    held = Holding(Kind.SPOT, 4)
+    held = Holding(CapacityType.SPOT, 4)
     almost = situation(work=1.0, available=True, holding=held, elapsed=20.0, there=20.0)
     assert elastic(almost, TERMS) == held
     assert elastic(situation(available=True, holding=held, elapsed=20.0, there=20.0), TERMS).workers == 1
@@ -52,7 +52,7 @@ def test_fewer_workers_are_not_taken_where_the_change_costs_more_than_it_saves()
 def test_money_wins_where_it_and_the_deadline_cannot_both_be_kept() -> None:
     poor = situation(hours=4.0, money=1.0)
     assert elastic(poor, TERMS) == Holding()
-    assert elastic(situation(hours=4.0, money=1.0, available=True), TERMS).kind is Kind.SPOT
+    assert elastic(situation(hours=4.0, money=1.0, available=True), TERMS).kind is CapacityType.SPOT
     assert elastic(situation(hours=4.0, money=0.01, available=True), TERMS) == Holding()
 
 
@@ -85,12 +85,12 @@ def test_the_policies_of_the_paper_meet_their_deadlines_and_cost_no_less_than_th
 
 def test_uniform_progress_pays_for_on_demand_when_it_is_behind_and_stops_two_changes_ahead() -> None:
     behind = situation(hours=10.0, work=8.0, elapsed=10.0, done=3.0)
-    assert uniform_progress(behind, ONE).kind is Kind.ON_DEMAND
+    assert uniform_progress(behind, ONE).kind is CapacityType.ON_DEMAND
     ahead = situation(hours=10.0, work=5.0, elapsed=10.0, done=5.1)
     assert uniform_progress(ahead, ONE) == Holding()
-    held = Holding(Kind.ON_DEMAND, 1)
+    held = Holding(CapacityType.ON_DEMAND, 1)
     assert uniform_progress(situation(hours=10.0, work=5.0, elapsed=10.0, done=5.1, holding=held), ONE) == held
-    assert uniform_progress(situation(available=True), ONE).kind is Kind.SPOT
+    assert uniform_progress(situation(available=True), ONE).kind is CapacityType.SPOT
 
 
 def test_in_a_trace_without_spot_the_job_pays_for_on_demand_alone() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coach.core.cluster import Allocation, Instance, Node, NodeKind, Placement, Resources
+from coach.core.cluster import Allocation, CapacityType, Instance, Node, Placement, Resources
 from coach.core.errors import UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -54,7 +54,7 @@ def test_it_waits_for_spot_and_takes_on_demand_nodes_in_time_for_its_deadline() 
     one.run(until=lambda: one.job().reason is Reason.WAITING_SPOT)
     assert not one.pods or all(standing.leaving for standing in one.pods.values())
     waits_since = one.now
-    one.run(until=lambda: one.job().on is NodeKind.ON_DEMAND)
+    one.run(until=lambda: one.job().on is CapacityType.ON_DEMAND)
     # 15 epochs of some 102 s are left: the rest of its time it waited, and paid nothing.
     assert 6_000 < one.now - waits_since < 8_500
     paid = one.job().ledger.spent
