@@ -357,6 +357,12 @@ def search() -> str:
     return columns(table("search/search.md"), "policy", "64 epochs", "128 epochs", "256 epochs", "512 epochs")
 
 
+@block("make chaos SEARCH=1", "2026-11-28", TWO_CORES, "search/chaos.md")
+def search_faults() -> str:
+    """Searches whose handler is killed."""
+    return columns(table("search/chaos.md"), "SIGKILL to", "runs", "median seconds", "losses")
+
+
 @block(
     "python -m benchmarks.curves",
     "2026-11-28",

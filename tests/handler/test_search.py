@@ -235,6 +235,12 @@ def test_final_seeds_say_what_the_best_parameters_are_worth(home: StateDirectory
     for job in finals:
         assert job.spec.optimizer == best.spec.optimizer and job.full_epoch_count == best.full_epoch_count
     assert len(found.final_values) == 3 and found.kept == (0.0, 0.0)
+    del finals[0].epochs[1]  # two reports of a program that came close together are one epoch
+    finals[0].epochs_changed()
+    assert len(found.final_values) == 3
+    del finals[0].epochs[-1]
+    finals[0].epochs_changed()
+    assert len(found.final_values) == 2, "it ended before its last epoch"
     middle, half = interval([1.0, 2.0, 3.0])
     assert (middle, half) == (2.0, pytest.approx(2.4841, abs=1e-4)), "Student's t with 2 degrees of freedom, 4.303"
     spent, of_jobs = paid(home)

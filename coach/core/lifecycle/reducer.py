@@ -441,9 +441,11 @@ class Reducer:
 
     def _choose_nodes(self, job: Job, at: float) -> bool:
         """Spot nodes or on-demand ones for its next epoch (`spec.spot`); False where it waits for spot."""
-        others = spot_nodes.by_kind(self.nodes.all)[1]
-        on_demand = others if isinstance(plan_alone(job, job.minimum, others), GangPlan) else ()
-        choice = spot_nodes.choose(job, at, self.nodes.available, on_demand, has_spot=self._cluster.has_spot(job))
+        spot, others = (
+            kind if isinstance(plan_alone(job, job.minimum, kind), GangPlan) else ()
+            for kind in spot_nodes.by_kind(self.nodes.all)
+        )
+        choice = spot_nodes.choose(job, at, spot, others, has_spot=self._cluster.has_spot(job))
         if job.on is NodeKind.ON_DEMAND and job.stays and job.pods:
             return True
         if (choice.kind, choice.allocation) != (job.on, job.on_allocation):

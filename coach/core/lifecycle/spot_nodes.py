@@ -41,13 +41,12 @@ def by_kind(nodes: Iterable[Node]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     return tuple(node for node in known if node.spot), tuple(node for node in known if not node.spot)
 
 
-def choose(job: Job, at: float, nodes: Sequence[Node], others: Sequence[Node], *, has_spot: bool) -> Choice:
-    """The nodes of the next epoch, of the available `nodes`.
+def choose(job: Job, at: float, spot: Sequence[Node], others: Sequence[Node], *, has_spot: bool) -> Choice:
+    """The nodes of the next epoch: of the `spot` ones, or of the `others`; each empty where they could never hold it.
 
-    `has_spot`: spot ones have room for it; `others`: all on-demand ones, empty where they could never hold it.
+    `has_spot`: spot ones have room for it now.
     """
     assert job.spec.spot is not None
-    spot, _ = by_kind(nodes)
     if not others:
         kind = NodeKind.SPOT if has_spot else NodeKind.NOTHING
         return Choice(kind, None, "no on-demand nodes can hold it")
@@ -92,7 +91,12 @@ def choose(job: Job, at: float, nodes: Sequence[Node], others: Sequence[Node], *
         )
     if math.isfinite(needed):  # too late: at once
         return Choice(NodeKind.ON_DEMAND, sizes[-1], said)
-    return Choice(found.kind, None, "its money does not end it on on-demand nodes")
+    if has_spot:  # whether its money covers an epoch there is seen next
+        return Choice(NodeKind.SPOT, sizes[0], said)
+    if spot or now.hours > 0.0:
+        wait = max(1.0, now.hours * HOUR) if now.hours > 0.0 else LOOK_SECONDS
+        return Choice(found.kind, None, "its money does not end it on on-demand nodes", wait)
+    return Choice(NodeKind.ON_DEMAND, sizes[0], said)
 
 
 def _sizes(job: Job) -> list[Allocation]:

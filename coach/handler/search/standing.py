@@ -163,15 +163,23 @@ class Standing:
 
     @property
     def final_values(self) -> list[float]:
-        """The best value of each final seed that had all its epochs, or reached the target."""
-        best = self.best
-        if best is None:
+        """The best value of each final seed that had all its epochs, or reached the target.
+
+        A program's reports that come close together are one epoch, so the same epochs may count as fewer: what they
+        were by the program, or that it ended by itself, counts too.
+        """
+        if self.best is None:
             return []
-        epochs = self.jobs[best].full_epoch_count
+        best = self.jobs[self.best]
         done = [
             job
             for job in self.finals.values()
-            if job and (job.full_epoch_count >= epochs or job.reason is Reason.TARGET_REACHED)
+            if job
+            and (
+                job.full_epoch_count >= best.full_epoch_count
+                or job.epochs_trained >= best.epochs_trained
+                or job.reason in (Reason.TARGET_REACHED, Reason.PROGRAM_ENDED)
+            )
         ]
         return [job.value(job.best) for job in done if job.best is not None]
 

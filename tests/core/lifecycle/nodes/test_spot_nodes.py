@@ -131,6 +131,13 @@ def test_on_nodes_of_one_kind_there_is_nothing_to_choose() -> None:
         assert one.job().full_epoch_count == EPOCHS and set(nodes_of(one)) == {only.name}
 
 
+def test_with_too_little_money_and_no_spot_node_it_waits_to_its_deadline_and_then_spends_what_it_has() -> None:
+    one = world(3_000, budget=usd(0.3), cluster=(OTHER,))
+    one.run()
+    job = one.job()
+    assert job.ended and job.reason is Reason.BUDGET_SPENT and 0.2 < to_amount(job.ledger.spent) <= 0.3
+
+
 def test_where_the_cluster_places_the_pods_it_is_refused() -> None:
     one = World.of((SPOT, OTHER), default=Default())
     one.submit(spec(prices="nodes", spot={"deadline": 100}))
