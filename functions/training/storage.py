@@ -6,13 +6,14 @@ for up to three minutes; what is larger than PART_BYTES goes in parts.
 """
 
 import contextlib
-import functools
 import hashlib
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from training.errors import TrainingError
@@ -28,20 +29,39 @@ def local_path(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
-def _elsewhere(uri: str) -> tuple[Any, str]:
-    """The store that a URI names, and the place in it."""
+#: What a process of its own does: the zygote may have no threads, and obstore's requests are made in some.
+_ASKS = """
+import sys
+from obstore.store import from_url
+do, store, place, part = sys.argv[1:]
+store = from_url(store, client_options={"allow_http": True})  # who names an endpoint without TLS means it
+try:
+    if do == "get":
+        sys.stdout.buffer.write(store.get(place).bytes())
+    elif do == "put":
+        store.put(place, sys.stdin.buffer.read(), chunk_size=int(part))
+    else:
+        store.delete(place)
+except FileNotFoundError:
+    sys.exit(3)
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+"""
+
+
+def _elsewhere(do: str, uri: str, content: bytes | None = None) -> bytes:
+    """Get, put or delete what a URI names. Raises FileNotFoundError, OSError."""
     parts = urlsplit(uri)
-    return _store(parts.scheme, parts.netloc), uri.partition("://")[2].removeprefix(parts.netloc).lstrip("/")
-
-
-@functools.cache
-def _store(scheme: str, bucket: str) -> Any:
-    try:
-        from obstore.store import from_url  # only where it is needed: not every Python with PyTorch has it
-    except ImportError as error:
-        raise TrainingError("StorageFailed", f"{scheme}:// needs the package obstore: pip install obstore") from error
-    # Who names an endpoint without TLS means it.
-    return from_url(f"{scheme}://{bucket}", client_options={"allow_http": True})
+    place = uri.partition("://")[2].removeprefix(parts.netloc).lstrip("/")
+    command = [sys.executable, "-c", _ASKS, do, f"{parts.scheme}://{parts.netloc}", place, str(PART_BYTES)]
+    done = subprocess.run(command, input=content, capture_output=True, check=False)
+    if done.returncode == 3:
+        raise FileNotFoundError(uri)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        hint = "; pip install obstore" if "No module named 'obstore'" in words[-1] else ""
+        raise OSError(words[-1] + hint)
+    return done.stdout
 
 
 def _failed(did: str, uri: str, error: Exception) -> str:
@@ -54,12 +74,9 @@ def read(uri: str, missing: str) -> bytes:
     try:
         if (path := local_path(uri)) is not None:
             return path.read_bytes()
-        store, place = _elsewhere(uri)
-        return bytes(store.get(place).bytes())
+        return _elsewhere("get", uri)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise TrainingError(missing, f"nothing to read at {uri}") from error
-    except TrainingError:
-        raise
     except Exception as error:
         raise TrainingError("StorageFailed", _failed("reading", uri, error)) from error
 
@@ -95,13 +112,9 @@ def writing(uri: str) -> Iterator[BinaryIO]:
             with _replacing(path) as file:
                 yield file
             return
-        store, place = _elsewhere(uri)
         buffer = io.BytesIO()
         yield buffer
-        buffer.seek(0)
-        store.put(place, buffer, chunk_size=PART_BYTES)
-    except TrainingError:
-        raise
+        _elsewhere("put", uri, buffer.getvalue())
     except Exception as error:
         raise TrainingError("StorageFailed", _failed("writing", uri, error)) from error
 
@@ -133,8 +146,7 @@ def remove(uri: str) -> None:
         if (path := local_path(uri)) is not None:
             path.unlink()
         else:
-            store, place = _elsewhere(uri)
-            store.delete(place)
+            _elsewhere("delete", uri)
 
 
 def _as_its_folder(path: str, flags: int) -> int:

@@ -498,7 +498,7 @@ def test_a_job_trains_from_and_into_an_object_store_and_goes_on_there_after_a_ki
             run.until(r"stored: epoch 3:")
             run.signal(signal.SIGKILL)
         before = trained("stored")
-        assert coach("resume", "stored").returncode == 4, "the number of its epochs is at its end"
+        assert coach("resume", "stored").returncode == 1, "the number of its epochs is at its end"
         epochs = trained("stored")
         assert epochs[: len(before)] == before and len(epochs) == 12
         left = [name for name in store.objects() if name.endswith(".ckpt")]
