@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Goal
 from coach.handler.prior_runs import earlier_runs, known_curve
 from coach.handler.state.state_directory import StoredJob
-from coach.report.plan import earlier_words, fastest_for, plan
+from coach.report.plan import earlier_words, fastest_for, plan, start_seconds
 
 #: For these chances of reaching the target the money is given.
 CHANCES = (0.5, 0.8, 0.95)
@@ -86,14 +87,25 @@ def probe_of(spec: TrainingJob, amount: float) -> TrainingJob:
     return TrainingJob.from_json(document)
 
 
+class Choice(NamedTuple):
+    """Cost and seconds of an epoch with an allocation, and of the start before the first."""
+
+    cost: float
+    seconds: float
+    at: Allocation
+    start: float
+    start_cost: float
+
+
 def budget_plan(
     spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...], budgets: Sequence[float]
 ) -> BudgetPlan:
     """What each of `budgets`, in the currency of the job's prices, buys. Raises UserError without earlier runs."""
     points, metric = known_curve(past.values(), spec), spec.spec.metric
     planned = plan(spec, past, nodes)
+    start = start_seconds(past.values(), spec, nodes) or 0.0
     choices = [
-        (row.cost, row.seconds, Allocation(row.workers, row.servers))
+        Choice(row.cost, row.seconds, Allocation(row.workers, row.servers), start, start * row.cost_per_hour / 3600)
         for row in planned.rows
         if row.fits and row.cost is not None and row.seconds is not None
     ]
@@ -119,8 +131,8 @@ def budget_plan(
             expected, low, high = found.expected, found.low, found.high
             if rows and rows[-1].value is not None:
                 gain = (expected - rows[-1].value) / (budget - rows[-1].budget)
-        rows.append(BudgetRow(budget, *at, epochs, epochs * seconds, expected, low, high, gain, *when, with_))
-    each = min(cost for cost, _, _ in choices)
+        rows.append(BudgetRow(budget, *at, epochs, seconds, expected, low, high, gain, *when, with_))
+    cheapest = min(choices)
     level = model.asymptote
     best = (min if spec.spec.goal is Goal.MINIMIZE else max)(point.value for point in points)
     level = _possible(model, Interval(min(level.low, best), level.expected, max(level.high, best)))
@@ -134,7 +146,7 @@ def budget_plan(
         level_low=level.low,
         level_high=level.high,
         chances=tuple(
-            (chance, None if epochs is None else epochs * each)
+            (chance, None if epochs is None else epochs * cheapest.cost + cheapest.start_cost)
             for chance, epochs in zip(CHANCES, _needed(spec, past, model), strict=True)
         )
         if spec.spec.target is not None
@@ -175,20 +187,18 @@ def _needed(spec: TrainingJob, past: Mapping[str, StoredJob], model: Convergence
     return model.epochs_of_new_run(spec.spec.target_value, spec.spec.target.epochs_in_a_row, CHANCES)
 
 
-def _most(
-    spec: JobSpec, choices: Sequence[tuple[float, float, Allocation]], budget: float
-) -> tuple[int, float, Allocation]:
-    """The most epochs that `budget` and the job's other bounds allow; seconds of one; with which allocation.
+def _most(spec: JobSpec, choices: Sequence[Choice], budget: float) -> tuple[int, float, Allocation]:
+    """The most epochs that `budget` and the job's other bounds allow; their seconds; with which allocation.
 
-    `choices`: cost and seconds of an epoch with each. Of equal ones the fastest.
+    Of equal ones the fastest.
     """
     found = []
-    for cost, seconds, at in choices:
-        most = budget / cost
+    for each in choices:
+        most = max(0.0, budget - each.start_cost) / each.cost
         if spec.max_epochs is not None:
             most = min(most, spec.max_epochs)
         if spec.time_limit is not None:
-            most = min(most, spec.time_limit / seconds)
-        found.append((-math.floor(most), seconds, at))
-    negative, seconds, at = min(found)
-    return -negative, seconds, at
+            most = min(most, max(0.0, spec.time_limit - each.start) / each.seconds)
+        found.append((-math.floor(most), each.seconds, each.at, each.start))
+    negative, seconds, at, start = min(found)
+    return -negative, start - negative * seconds if negative else 0.0, at

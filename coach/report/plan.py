@@ -27,7 +27,7 @@ from coach.handler.state.state_directory import StoredJob
 from coach.report import formatting
 from coach.report.row_types import Plan, PlanRow
 
-__all__ = ["Plan", "PlanRow", "cheapest_by", "earlier_words", "fastest_for", "plan"]
+__all__ = ["Plan", "PlanRow", "cheapest_by", "earlier_words", "fastest_for", "plan", "start_seconds"]
 
 #: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
 MAX_ROWS = 16
@@ -39,9 +39,10 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     job.see_nodes(nodes)
     points, epochs_trained = job.known_points, job.known_epochs
     fixed = _fixed_seconds(past.values(), spec, nodes)
+    start = start_seconds(past.values(), spec, nodes) or 0.0
     epochs = forecast.epochs_of_new(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
-    rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
+    rows = tuple(_row(job, at, epochs, fixed, start, at in measured, nodes) for at in _allocations(job, measured))
     book = job.price_book
     money = spec.spec.budget_money
     aims = money is not None and spec.spec.target is not None
@@ -122,16 +123,16 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
 
 
 def _row(  # noqa: PLR0917
-    job: Job, at: Allocation, epochs: Interval, fixed: Interval, measured: bool, nodes: tuple[Node, ...]
+    job: Job, at: Allocation, epochs: Interval, fixed: Interval, start: float, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
     book = job.price_book
     held = job.spec.resources.total(at)
     rate = second_cost(held, book, at.pods)
     budget = job.ledger.budget
     seconds = None if job.speed is None else epoch_seconds(job.speed, *at, fixed)
-    total = None if seconds is None else _times(epochs, seconds)
+    total = None if seconds is None else _times(epochs, seconds) + start
     cost = None if seconds is None else epoch_cost(seconds, held, book, at.pods)
-    costs = None if cost is None else _times(epochs, cost)
+    costs = None if cost is None else _times(epochs, cost) + start * rate
     return PlanRow(
         *at,
         measured=measured,
@@ -203,6 +204,15 @@ def _changes(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ..
         times = [one.job.times.restart for one in alike(past, spec, nodes) if one.job.times.fresh is not None]
         if times:
             yield f"a start with other workers: {formatting.duration(statistics.median(times))}, until it reports again"
+
+
+def start_seconds(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> float | None:
+    """What a start of a program takes longer than an epoch, as earlier ones like it showed; None where none did."""
+    if spec.spec.program is None:
+        return None  # the seconds of its epochs outside training have it
+    fresh = [one.job.times.fresh for one in alike(past, spec, nodes)]
+    known = [one.expected for one in fresh if one is not None]
+    return statistics.median(known) if known else None
 
 
 def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]:

@@ -47,6 +47,9 @@ def test_a_plan_knows_what_a_change_took_of_an_earlier_job_and_what_it_reached()
         assert any("a start with other workers: 10" in known for known in found.known), found.known
         assert any(words in known for known in found.known), found.known
         assert [row.workers for row in found.rows if row.measured] == [1, 4] and not found.probes
+        for row in (row for row in found.rows if row.measured and row.job_seconds and row.seconds and row.job_cost):
+            assert row.job_seconds == pytest.approx(found.epochs * row.seconds + 8.0, abs=0.5), "it starts once"
+            assert row.job_cost == pytest.approx(row.job_seconds / 3600 * row.cost_per_hour, rel=1e-3)
 
 
 def test_why_events_and_the_figure_say_what_a_change_did_to_the_batch() -> None:
