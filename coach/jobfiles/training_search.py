@@ -155,6 +155,8 @@ def _what(error: ErrorDetails) -> str:
 
 def _right(at: tuple[str, ...]) -> str:
     """The name that was probably meant, all the names there are, or what the field is."""
+    if not at:
+        return f"a {KIND}"
     parts: dict[tuple[str, ...], type[SpecModel]] = {
         (): _Document,
         ("metadata",): Metadata,

@@ -169,6 +169,8 @@ def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Pr
         problem, seen = "required", "not there"
     elif kind == "extra_forbidden":
         problem, seen, right = "no such field", show(at[-1]), _similar(at)
+        if at[:-1] == ("spec", "target") and ("did you mean" not in right or right[13:-1] in at[-1]):
+            right = f"of another metric: {{metric: {at[-1][:40]}, value: {show(error['input'])}}}"
         line, column = _key_place(document, at)
     elif kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in _NAMES:
         problem, seen, right = "not a good name", show(at[-1]), IN_WORDS[error["ctx"]["pattern"]]

@@ -46,6 +46,15 @@ def test_a_mistake_is_told_with_its_place_the_value_seen_and_what_is_right(lines
     assert mistakes(f"{GOOD}{lines}\n") == [message]
 
 
+def test_another_metric_as_a_target_is_said_in_its_form():
+    text = GOOD.replace("target: {loss: 0.35}", "target: {val_loss: 0.35}")
+    assert text != GOOD
+    (said,) = mistakes(text)
+    assert said.endswith(
+        'spec.target.val_loss: no such field ("val_loss") - of another metric: {metric: val_loss, value: 0.35}'
+    )
+
+
 NOT_YAML = [
     ("a: [1,\n", "2:1: not YAML: expected the node content, but found '<stream end>'"),
     ("a: b: c\n", "1:5: not YAML: mapping values are not allowed here"),

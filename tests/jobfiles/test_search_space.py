@@ -169,3 +169,8 @@ def test_a_wrong_field_of_a_search_is_said_with_what_would_be_right(spec: dict[s
     with pytest.raises(JobFileError) as refused:
         load_search(Path("search.yaml"), yaml.safe_dump(search | {"spec": whole | spec}).encode())
     assert words in str(refused.value)
+
+
+def test_what_is_no_document_is_no_search() -> None:
+    with pytest.raises(JobFileError, match="a TrainingSearch"):
+        load_search(Path("search.yaml"), b"no mapping")
