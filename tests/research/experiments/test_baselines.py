@@ -112,7 +112,7 @@ def test_fitted_speeds_are_near_the_measured_ones_and_not_equal() -> None:
         kind = "resnet-50"
 
     true = epochs_per_second("resnet-50")
-    ratios = [fitted.speed(Job, w, s) / true(w, s) for w in (1, 4, 8) for s in (1, 4, 8)]  # type: ignore[arg-type]
+    ratios = [fitted.speed(Job, w, s, 0) / true(w, s) for w in (1, 4, 8) for s in (1, 4, 8)]  # type: ignore[arg-type]
     assert 0.4 < min(ratios) < max(ratios) < 2.5
     assert not np.allclose(ratios, 1.0)
 
