@@ -241,9 +241,7 @@ class Reducer:
             self._finish(job, event.at, Reason.NEVER_FITS, plan.message)
             return
         if job.spec.spot is not None and self.placement is Placement.DEFAULT:
-            words = (
-                "spec.spot: Coach does not choose the nodes of its pods here; install its scheduler, or leave it out"
-            )
+            words = "spec.spot: on a cluster its scheduler chooses the nodes; leave it out, or run on one machine"
             self._finish(job, event.at, Reason.NEVER_FITS, words)
             return
         self._runnable.add(job.name)

@@ -141,7 +141,7 @@ def test_with_too_little_money_and_no_spot_node_it_waits_to_its_deadline_and_the
 def test_where_the_cluster_places_the_pods_it_is_refused() -> None:
     one = World.of((SPOT, OTHER), default=Default())
     one.submit(spec(prices="nodes", spot={"deadline": 100}))
-    assert one.job().reason is Reason.NEVER_FITS and "does not choose the nodes" in one.job().message
+    assert one.job().reason is Reason.NEVER_FITS and "its scheduler chooses the nodes" in one.job().message
     assert one.reducer.placement is Placement.DEFAULT
 
 
