@@ -254,10 +254,8 @@ class SpeedModel:
     def from_dict(cls, data: Mapping[str, Any]) -> SpeedModel:
         """The model that `to_dict` described."""
         points = tuple(SpeedPoint(*point) for point in data["points"])
-        theta, form = (
-            data.get("theta"),
-            _form(points, data["form"] == EITHER.name),
-        )  # old journals have no theta, or one of another form
+        form = _form(points, data["form"] == EITHER.name)
+        theta = data.get("theta")  # old journals have none, or one of another form
         known = tuple(theta) if theta and data["form"] == form else None
         return cls(form, points, data.get("noise", NOISE**2), known)
 
