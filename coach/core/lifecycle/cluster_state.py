@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
-from coach.core.cluster import Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
 from coach.core.gang.plan import plan_required
@@ -119,9 +119,10 @@ class ClusterState:
     def has_spot(self, job: Job) -> bool:
         """Whether its smallest gang has room on spot nodes, those included that it holds.
 
-        Pods that wait for spot nodes show that it has none, whatever is known of these.
+        Pods of it that wait for spot nodes show that it has none, whatever is known of these.
         """
-        if job.pods and all(h.pod.capacity is CapacityType.SPOT and not h.pod.node for h in job.pods.values()):
+        waits = [held for held in job.pods.values() if held.pod.capacity is CapacityType.SPOT and not held.pod.node]
+        if waits and job.billed_resources == NOTHING:
             return False
         snapshot = self._occupancy.snapshot()
         snapshot.keep_only(job.name, ())
