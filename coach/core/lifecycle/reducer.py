@@ -671,8 +671,8 @@ class Reducer:
             pass
         elif self._unplaced(job) and job.billed_resources == NOTHING:
             # Pods without a node have not started and cost nothing: they wait without a limit.
-            if job.reason is Reason.STARTING_FUNCTIONS:
-                message = f"{len(unready)} of {len(job.pods)} functions have no node"
+            message = f"{len(unready)} of {len(job.pods)} functions have no node"
+            if job.reason is Reason.STARTING_FUNCTIONS and job.message != message:
                 self._set_status(job, at, Reason.STARTING_FUNCTIONS, message)
         else:
             self._release_pods(job, at)
