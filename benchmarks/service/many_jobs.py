@@ -73,7 +73,11 @@ class Kubelets:
 
     def __init__(self, server: ApiServer) -> None:
         self._api = httpx.AsyncClient(
-            base_url=server.url, headers=server.admin.http.headers, verify=False, timeout=60, limits=httpx.Limits(None)
+            base_url=server.url,
+            headers=server.admin.http.headers,
+            verify=False,
+            timeout=60,
+            limits=httpx.Limits(max_connections=None),
         )
         self._api.headers["user-agent"] = "kubelets"
         self._tasks = set[asyncio.Task[None]]()
@@ -189,6 +193,7 @@ def handler(server: ApiServer, folder: Path) -> tuple[list[Any], dict[str, str]]
     (account / "token").write_text("admin-token")
     (account / "namespace").write_text("default")
     (account / "ca.crt").write_bytes((server.folder / "certificates/apiserver.crt").read_bytes())
+    (folder / "token").touch(0o600)
     (folder / "token").write_text("a-token-that-nobody-else-knows\n")
     host, port = server.url.removeprefix("https://").split(":")
     environment = {"COACH_HOME": str(folder / "home"), "COACH_NAMESPACE": "default", "PYTHONPATH": str(ROOT)}
