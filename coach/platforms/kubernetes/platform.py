@@ -269,6 +269,7 @@ class KubernetesPlatform:
 
     async def release(self, released: Sequence[PodId]) -> None:
         """End the pods; returns when the API server has them no more."""
+        await asyncio.gather(*(client.leave(released) for client in self._epochs.values()))
         for pod in released:
             self._ready.pop(pod, None)
         await asyncio.gather(*(self._programs.release(job) for job in {pod.job for pod in released}))
@@ -293,7 +294,7 @@ class KubernetesPlatform:
             raise
         finally:
             del self._epochs[order.action.token]
-            asyncio.get_running_loop().call_soon(self._nodes_changed)  # where one is leaving, its pods are lost now
+            asyncio.get_running_loop().call_soon(self._lose_disrupted, order.action.pods)
 
     async def _let_drain(self, order: EpochOrder, client: GangClient) -> None:
         """Begin no epoch while the scheduler preempts the job: it deletes the pods as soon as none runs."""
@@ -372,12 +373,14 @@ class KubernetesPlatform:
         lost = next((pod for pod, ready in self._ready.items() if ready == name), None)
         if lost is None or self._programs.followed(lost.job):
             return
-        if found and pods.ending(found) and (words := pods.disrupted(found)):
-            self._disrupted[lost] = f"{name}: {words}"
-            self._lose(lost, Reason.DISRUPTED, f"{name}: {words}")
+        failed = found and self._failure(lost, found)
+        if found and not failed and pods.ending(found) and (words := pods.disrupted(found)):
+            self._leave(lost, words, evicted=True)
+        elif (found is None or pods.ending(found)) and lost in self._disrupted:
+            self._lose_disrupted([lost])
         elif found is None or pods.ending(found):
             self._lose(lost, Reason.FUNCTION_LOST, f"{name} was deleted, not by Coach")
-        elif failed := self._failure(lost, found):
+        elif failed:
             self._lose(lost, failed[0], f"{name}: {failed[1]}")
 
     def _remember(self, name: str, found: Object | None) -> None:
@@ -411,18 +414,36 @@ class KubernetesPlatform:
                 else:
                     self._lose(pod, Reason.FUNCTION_LOST, words)
 
-    def _leave(self, pod: PodId, words: str) -> None:
-        """A program writes its checkpoint; an elastic group ends its epoch early; any other may end it, or lose it."""
+    def _leave(self, pod: PodId, words: str, *, evicted: bool = False) -> None:
+        """A program writes its checkpoint; an elastic group goes on without the pod, or ends its epoch early.
+
+        Any other may end its epoch, or lose it; one whose pod is `evicted` has lost it.
+        """
         if pod.job in self._programs:
             self._programs.leave(pod.job, words)
             return
+        if pod in self._disrupted and pod.job in {client.job for client in self._epochs.values()}:
+            return  # it is on its way
         self._disrupted[pod] = f"{pod.name}: {words}"
         of_job = [client for client in self._epochs.values() if client.job == pod.job]
-        for client in of_job:
-            if client.may_cut(pod.job):
-                self._keep(client.end(Reason.DISRUPTED))
-        if not of_job:
-            self._lose(pod, Reason.DISRUPTED, f"{pod.name}: {words}")
+        cut = [client for client in of_job if client.may_cut(pod.job)]
+        for client in cut:
+            self._keep(self._leave_group(client, pod))
+        if not of_job or (evicted and not cut):
+            self._lose_disrupted([pod])
+
+    async def _leave_group(self, client: GangClient, pod: PodId) -> None:
+        leaving = [each for each in self._disrupted if each.job == pod.job]
+        if await client.leave(leaving):
+            self._lose_disrupted([pod])
+        else:
+            await client.end(Reason.DISRUPTED)
+
+    def _lose_disrupted(self, lost: Sequence[PodId]) -> None:
+        """These pods have left, or could not."""
+        for pod in lost:
+            if pod in self._disrupted and pod in self._ready:
+                self._lose(pod, Reason.DISRUPTED, self._disrupted[pod])
 
     def _nodes_now(self) -> Cluster:
         found = sorted(self._nodes.objects.items())

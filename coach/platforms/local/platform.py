@@ -181,6 +181,7 @@ class LocalPlatform:
 
     async def release(self, pods: Sequence[PodId]) -> None:
         """Kill functions; everything in them goes with them. Programs get the time that they need to end."""
+        await asyncio.gather(*(client.leave(pods) for client in self._epochs.values()))
         of_programs = {pod.job for pod in pods if self._program_nodes.pop(pod, None) is not None}
         kept = {job: [pod for pod in self._program_nodes if pod.job == job] for job in of_programs}
         await asyncio.gather(*(self._programs.release(job, kept=kept[job]) for job in of_programs))
