@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,7 +46,7 @@ CHECKPOINTS, DATA = "checkpoints", "data"
 CONFINED = MappingProxyType({"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}})
 #: Seconds without a request after which a function ends by itself: its handler died, and no other has come.
 IDLE_SECONDS = 90.0
-#: Seconds that a function has to end. It keeps nothing that is worth more.
+#: Seconds that a function has to end. It keeps nothing that is worth more, but in an elastic group, which it leaves.
 GRACE_SECONDS = 1
 
 
@@ -56,7 +57,7 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
     spec: dict[str, Any] = {
         "schedulerName": settings.scheduler,
         "restartPolicy": "Never",  # a function that has ended is lost: its group is stopped, and another one made
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": _grace(job),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": security(),
@@ -78,6 +79,10 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
         },
         "spec": spec,
     }
+
+
+def _grace(job: TrainingJob) -> int:
+    return max(GRACE_SECONDS, math.ceil(job.spec.grace_period)) if job.spec.elastic else GRACE_SECONDS
 
 
 def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:

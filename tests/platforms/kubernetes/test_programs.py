@@ -768,7 +768,7 @@ async def die(platform: KubernetesPlatform) -> None:
         task.cancel()
     await asyncio.gather(*platform._tasks, return_exceptions=True)
     await asyncio.gather(*(one.close() for one in platform._followed))
-    await platform._http.aclose()
+    await platform._calls.close()
     await platform._api.close()
 
 
