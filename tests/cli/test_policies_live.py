@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach_research.policies.dl2.policy import Dl2Policy
 from tests.cli.conftest import ROOT
-from tests.cli.test_run import COACH, as_json, assert_nothing_left, coach, started, write_job
+from tests.cli.test_run import as_json, assert_nothing_left, coach, started, write_job
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(500)]
 
 #: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one of each kind: what they decide
 #: is tested without processes.
@@ -47,7 +46,7 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
         for job, kind in (("first", "best-effort"), ("second", "trial-and-error"))
     ]
     words = ["run", *files, "--nodes", "1x2", "--policy", name, "-o", "json"]
-    done = subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    done = coach(*words)
     assert done.returncode == 0, done.stderr
     assert f"policy {name}," in done.stderr
     assert {row["name"]: row["state"] for row in json.loads(done.stdout)} == {
@@ -96,7 +95,7 @@ def test_a_network_that_does_not_decide_leaves_it_to_drf_and_why_says_so(home: S
     weights.write_bytes(replace(chosen.network, weights=broken).to_bytes())
     file = write_job(tmp_path / "one.yaml", "one", target={"accuracy": 0.8, "epochsInARow": 1})
     words = ["run", str(file), "--policy", f"dl2:{weights}", "-o", "json"]
-    done = subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    done = coach(*words)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert any(": fallback, " in why for why in as_json("show", "one")["why"])

@@ -12,12 +12,12 @@ import pytest
 from coach.controller.budgets import notices, settled
 from coach.report.row_types import AccountRow
 from coach.service.operations import Service
-from tests.controller.test_controller import EVENTS, Cluster, holds, reconciled, server
+from tests.controller.test_controller import EVENTS, Cluster, holds, reconciled
 from tests.handler.fake_platform import FakePlatform
 from tests.service.test_messages import AMOUNT, DEAR
 
 pytestmark = pytest.mark.processes
-__all__ = ["reconciled", "server"]
+__all__ = ["reconciled"]
 
 BUDGETS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingbudgets"
 MONTH: dict[str, Any] = {"amount": 0.02, "currency": "USD", "period": "month", "timeZone": "Europe/Berlin"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,14 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.kubernetes_api.client import Api
 from coach.service.operations import Service
 from tests.core.lifecycle.faulty_cluster import SPEC
-from tests.docs.pages import ROOT
 from tests.handler.fake_platform import FakePlatform
-from tests.packaging.api_server import ApiServer, api_server, served
+from tests.packaging.api_server import ApiServer
 from tests.service.conftest import running
 
 pytestmark = pytest.mark.processes
 
 EVENTS = "/api/v1/namespaces/default/events"
 JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with api_server(tmp_path_factory.mktemp("api-server")) as started:
-        for kind in ("trainingjob", "trainingbudget", "trainingsearch"):
-            served(started.admin, yaml.safe_load((ROOT / f"deploy/chart/files/{kind}-crd.yaml").read_text()))
-        yield started
 
 
 class Cluster:

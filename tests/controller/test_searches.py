@@ -11,12 +11,12 @@ import yaml
 
 from coach.cli import remote
 from coach.service.operations import Service
-from tests.controller.test_controller import Cluster, holds, reconciled, server
+from tests.controller.test_controller import Cluster, holds, reconciled
 from tests.handler.test_search import Rates
 from tests.service.test_searches import document
 
 pytestmark = pytest.mark.processes
-__all__ = ["reconciled", "server"]
+__all__ = ["reconciled"]
 
 
 class Searches(Cluster):
