@@ -359,6 +359,9 @@ def _torch() -> Layer:
         inside = str(site / name).lstrip("/")
         files |= dict(_tree(site / name, inside)) if (site / name).is_dir() else {inside: site / name}
     files = {name: content for name, content in files.items() if "/torch/include/" not in name and "/test/" not in name}
+    # PyTorch opens some of what its folder links to by itself, so no program names it.
+    opened = [os.path.normpath(f"/{name}/../{link.target}") for name, link in files.items() if isinstance(link, Link)]
+    files |= {path.lstrip("/"): Path(path).resolve() for path in opened if Path(path).is_file()}
     programs = [f"/{name}" for name in files if ".so" in Path(name).name]
     linked = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
     for library in sorted(set(re.findall(r"=> (/\S+)", linked))):

@@ -59,7 +59,7 @@ def job(number: int) -> dict[str, Any]:
         "target": {"loss": 1e-9, "epochsInARow": 9},
         "budget": {"amount": 100, "currency": "USD"},
         "workers": {"min": 1, "max": 1},
-        "servers": {"max": 0},
+        "servers": {"min": 0, "max": 0},
         "resources": {"scheduler": ROLE, "worker": ROLE},
         "optimizer": {"name": "SGD", "lr": 0.05},
         "image": "coach-functions-pytorch",
@@ -73,7 +73,11 @@ class Kubelets:
 
     def __init__(self, server: ApiServer) -> None:
         self._api = httpx.AsyncClient(
-            base_url=server.url, headers=server.admin.http.headers, verify=False, timeout=60, limits=httpx.Limits(None)
+            base_url=server.url,
+            headers=server.admin.http.headers,
+            verify=False,
+            timeout=60,
+            limits=httpx.Limits(max_connections=None),
         )
         self._api.headers["user-agent"] = "kubelets"
         self._tasks = set[asyncio.Task[None]]()
@@ -189,6 +193,7 @@ def handler(server: ApiServer, folder: Path) -> tuple[list[Any], dict[str, str]]
     (account / "token").write_text("admin-token")
     (account / "namespace").write_text("default")
     (account / "ca.crt").write_bytes((server.folder / "certificates/apiserver.crt").read_bytes())
+    (folder / "token").touch(0o600)
     (folder / "token").write_text("a-token-that-nobody-else-knows\n")
     host, port = server.url.removeprefix("https://").split(":")
     environment = {"COACH_HOME": str(folder / "home"), "COACH_NAMESPACE": "default", "PYTHONPATH": str(ROOT)}
@@ -254,13 +259,15 @@ async def measure(count: int, folder: Path) -> list[dict[str, Any]]:
                 before, began = {pid: each[0] for pid, each in now.items()}, time.monotonic()
 
             for number in range(count):
-                await asyncio.to_thread(server.admin.apply, job(number))
+                (await asyncio.to_thread(server.admin.apply, job(number))).raise_for_status()
             applied = time.monotonic() - began
             when = list[float]()
             while len(when) < count:
                 assert serves.poll() is None and not following.done(), (folder / "handler.log").read_text()[-4000:]
                 states = await asyncio.to_thread(trained, server)
-                when += [time.monotonic() - began] * (list(states.values()).count("Training") - len(when))
+                when += [time.monotonic() - began] * (
+                    sum(one in ("Probing", "Training") for one in states.values()) - len(when)
+                )
                 await asyncio.sleep(1)
             row(f"apply of {count} jobs to all training")
             rows[-1] |= {"applied s": applied, "median s": when[len(when) // 2], "last s": when[-1]}

@@ -380,6 +380,9 @@ class Function:
             self._zygote.imports_seconds = message["imports_seconds"]
             self._zygote.ready_at = time.monotonic()
             return
+        if event == "unable":
+            self._zygote.unable = message
+            return
         child = self._child
         if child is None or message["serial"] != child.serial:
             return
@@ -427,7 +430,9 @@ class Function:
         if child is not None:
             child.socket.close()
             loading = child.loading
-            if loading is None:
+            if self._zygote.unable is not None:
+                self._fail(_failure(self._zygote.unable))
+            elif loading is None:
                 self._fail(TrainingError("PeerLost", f"the function's own process {self._zygote.pid} was killed"))
             elif time.monotonic() > loading["until"]:
                 self._fail(TrainingError(loading["reason"], loading["message"]))

@@ -31,8 +31,12 @@ def send(end: socket.socket, message: dict, descriptors: Sequence[int] = (), *, 
 
 def receive(end: socket.socket, descriptors: int = 0) -> tuple[dict | None, list[int]]:
     """Wait for one message; (None, []) when the other end is gone."""
-    try:
-        packet, received, _, _ = socket.recv_fds(end, LARGEST_PACKET, descriptors, socket.MSG_CMSG_CLOEXEC)
-    except OSError:
-        return None, []
-    return (json.loads(packet) if packet else None), list(received)
+    for _ in range(2):
+        try:
+            packet, received, _, _ = socket.recv_fds(end, LARGEST_PACKET, descriptors, socket.MSG_CMSG_CLOEXEC)
+            return (json.loads(packet) if packet else None), list(received)
+        except ConnectionResetError:
+            continue  # it closed its end with a message of ours unread: what it had sent comes after this error
+        except OSError:
+            break
+    return None, []

@@ -24,6 +24,7 @@ class ZygoteHandle:
         self.pid = pid
         self.imports_seconds: float | None = None  # None until it is ready
         self.ready_at: float | None = None  # on the machine's monotonic clock, as far as was heard
+        self.unable: dict | None = None  # why its imports failed, with which it ends
         self.from_template = process is None
         self._liveness: int | None = liveness
         self._process = process

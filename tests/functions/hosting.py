@@ -29,7 +29,7 @@ def process(arguments: list[str], environment: dict[str, str], **options: Any) -
 HOST = """
 import json, os, sys
 from training.function import Function
-private = open(os.path.join(os.environ["PYTHONPATH"], "worker/handler.py"))  # as a processor might; not for children
+private = open(sys.modules["training"].__path__[0] + "/../worker/handler.py")  # as a processor might; not for children
 os.set_inheritable(private.fileno(), True)
 function = Function(sys.argv[1])
 for line in sys.stdin:

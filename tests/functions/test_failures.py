@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functions.hosting import Gang, HostedFunction, eventually, is_alive
+from tests.functions.hosting import FUNCTIONS, Gang, HostedFunction, eventually, is_alive
 from tests.functions.messages import SLOW_MODEL, epoch, model_file
 
 pytestmark = pytest.mark.mxnet
@@ -352,3 +352,17 @@ def test_a_zygote_that_is_killed_while_it_loads_the_model_does_not_make_the_mode
     answer = gang.worker.wait(message["epoch"])
     gang.stop()
     assert answer["error"]["reason"] == "PeerLost" and "loading the model" in answer["error"]["message"]
+
+
+def test_a_function_that_cannot_import_its_framework_says_so(tmp_path: Path) -> None:
+    (tmp_path / "mxnet.py").write_text("raise OSError('libgomp.so.1: cannot open shared object file')")
+    function = HostedFunction("worker", "127.0.0.1", PYTHONPATH=f"{FUNCTIONS}:{tmp_path}")
+    try:
+        message = {**epoch(tmp_path), "role": "worker", "rank": 0, "workers": 1, "servers": 0, "group": "alone"}
+        function.start(**message, root="127.0.0.1:9999", host="127.0.0.1")
+        error = function.wait(message["epoch"])["error"]
+        assert error["reason"] == "Internal"
+        said = "the function cannot import what it needs: OSError: libgomp.so.1: cannot open shared object file"
+        assert error["message"] == said
+    finally:
+        function.close()

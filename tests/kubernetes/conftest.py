@@ -42,3 +42,10 @@ def coach(cluster: ExistingCluster) -> Iterator[Coach]:
     installed.install()
     yield installed
     installed.uninstall()
+
+
+@pytest.fixture
+def no_job_left(coach: Coach) -> Iterator[None]:
+    """A failed test's job does not disturb the next one's."""
+    yield
+    coach.cluster.kubectl("delete", "trainingjobs", "--all", "--timeout=60s")

@@ -14,7 +14,7 @@ from tests.kubernetes.cluster import ROOT, ExistingCluster
 from tests.kubernetes.installed import LARGE, Coach, job, ours
 from tests.kubernetes.test_cluster import wait_for
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.usefixtures("no_job_left")]
 
 PLUGINS = ROOT / "scheduler-plugins"
 OTHER = "scheduler-plugins-scheduler"

@@ -16,7 +16,7 @@ from tests.kubernetes.installed import LARGE, Coach, job, ours, write_digits
 from tests.kubernetes.test_more_scenarios import ENDLESS, went_on
 from tests.object_store import ObjectStore
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.usefixtures("no_job_left")]
 
 
 @pytest.fixture

@@ -251,7 +251,14 @@ def main() -> None:
     options = parser.parse_args()
     os.setsid()
     linux.die_with_pipe(options.liveness)
-    serve(options.fd, import_framework())
+    try:
+        seconds = import_framework()
+    except Exception as error:
+        failure = TrainingError("Internal", f"the function cannot import what it needs: {type(error).__name__}: {error}")
+        with socket.socket(fileno=options.fd) as function:
+            ipc.send(function, {"event": "unable", **failure.as_dict()})
+        raise
+    serve(options.fd, seconds)
 
 
 if __name__ == "__main__":

@@ -261,6 +261,8 @@ def test_what_a_pod_waits_for_is_reported_in_the_words_of_scheduler_and_kubelet(
         await platform.gang(SIZE, job)
         starting = asyncio.create_task(platform.deploy(pod_of(job), job))
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        said_of_another = "0/1 nodes are available: 1 rejection in Unreserve."
+        await cluster.status(WORKER.name, conditions=[{**condition, "message": said_of_another}])
         words = "WaitingCapacity: needs 1 worker x 1 cpu"
         await cluster.status(WORKER.name, conditions=[{**condition, "message": words}])
         await heard.until(lambda: heard.pending)
