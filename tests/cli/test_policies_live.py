@@ -18,8 +18,8 @@ from tests.cli.test_run import as_json, assert_nothing_left, coach, started, wri
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(500)]
 
-#: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one of each kind: what they decide
-#: is tested without processes.
+#: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one: what they decide is
+#: tested without processes.
 WORDS = {
     "fifo": "queue",
     "srtf": "shortest",
@@ -32,7 +32,7 @@ WORDS = {
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in {"fitgpp", "dl2"} else pytest.mark.full) for name in WORDS],
+    [pytest.param(name, marks=[] if name == "fitgpp" else pytest.mark.full) for name in WORDS],
 )
 def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp_path: Path) -> None:
     """A node of 2 cores: one job could have 2x2 (1.65 cores), both together 1x1 each."""
@@ -58,10 +58,8 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
     assert_nothing_left(home)
 
 
-@pytest.mark.parametrize(
-    ("slow_after", "word"),
-    [pytest.param("60", "learned", marks=pytest.mark.full), ("0", "fallback, too slow")],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("slow_after", "word"), [("60", "learned"), ("0", "fallback, too slow")])
 def test_a_service_shares_out_by_a_network_from_a_file_and_why_says_how(
     slow_after: str, word: str, home: StateDirectory, tmp_path: Path
 ) -> None:

@@ -121,7 +121,7 @@ class Template:
         self.path = path
         arguments = ["-m", "training.serving.template", str(path), "--parent", str(os.getpid())]
         self.process = process(arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL)
-        eventually(path.exists, 60)
+        eventually(path.exists, 180)
 
     def close(self) -> None:
         self.process.kill()
