@@ -54,7 +54,7 @@ class Cluster:
         """The status of a job once `done` holds of it."""
         status: dict[str, Any] = {}
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while True:
                     status = (await self.ask("GET", name)).get("status", {})
                     if isinstance(status, dict) and done(status):
@@ -65,7 +65,7 @@ class Cluster:
 
     async def events(self, name: str) -> list[dict[str, Any]]:
         """What `kubectl events` shows of a job; the last one comes just after its status."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while True:
                 found = (await asyncio.to_thread(self._http.get, EVENTS)).json()["items"]
                 found = [event for event in found if event["involvedObject"]["name"] == name]
@@ -76,7 +76,7 @@ class Cluster:
                 await asyncio.sleep(0.05)
 
     async def gone(self, name: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while (await self.ask("GET", name)).get("kind") != "Status":
                 await asyncio.sleep(0.05)
 
@@ -228,7 +228,7 @@ def test_a_priority_that_was_changed_counts_from_the_next_decision_on(reconciled
         await cluster.until("urgent", lambda status: status.get("state") in ("Probing", "Training"))
         assert service.job("urgent").spec.priority == 0
         await cluster.ask("PATCH", "urgent", {"spec": {"priority": 7}})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while service.row("urgent").priority != 7:
                 await asyncio.sleep(0.01)
         await cluster.ask("DELETE", "urgent")

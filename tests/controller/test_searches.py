@@ -98,7 +98,7 @@ def test_a_search_that_is_deleted_stops_and_a_mistake_is_said(reconciled: Any, s
         for name in ("rates", "wrong"):
             await searches.ask("DELETE", name)
             await searches.gone(name)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while service.jobs["rates-1"].pods:
                 await asyncio.sleep(0.05)
         assert service.jobs["rates-1"].suspend

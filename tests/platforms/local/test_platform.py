@@ -136,7 +136,7 @@ def kill_a_worker(platform: LocalPlatform) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def gone(check, seconds: float = 10.0) -> bool:
+def gone(check, seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not check():
