@@ -196,7 +196,7 @@ checkpoint, rank = Path(os.environ["COACH_CHECKPOINTS"], "epoch"), os.environ["R
 done = int(checkpoint.read_text()) if checkpoint.exists() else 0
 print("from", done, flush=True)
 for n in range(done, 1000):
-    until = time.monotonic() + 0.3
+    until = time.monotonic() + 0.7
     if n == 2 and done == 0:
         while not checkpoint.with_name("said-1").exists():
             time.sleep(0.01)
