@@ -24,7 +24,7 @@ from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from coach.plugins import policy
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.timeout(600)]
 borrows = pytest.mark.usefixtures("one_template")
 
 MODEL = """
@@ -354,7 +354,7 @@ def test_functions_end_with_a_killed_handler_and_a_restart_goes_on_from_the_chec
 
     async def main():
         handler = await start()
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(400):
             while await epochs() < 6:
                 await asyncio.sleep(0.02)
         family = descendants(handler.pid)
