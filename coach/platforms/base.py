@@ -140,7 +140,10 @@ class Platform(Protocol):
         """Start a pod; returns when it is ready. Raises PodError."""
 
     async def release(self, pods: Sequence[PodId]) -> None:
-        """End pods; returns when they hold nothing any more. Unknown pods are ignored."""
+        """End pods; returns when they hold nothing any more. Unknown pods are ignored.
+
+        Those of an elastic group that is in the middle of an epoch leave it first, in good order.
+        """
 
     async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """Run one epoch; returns its report and the number of invocations. Raises EpochError."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import httpx
 
 from coach.core.cluster import PodId, Role
 from coach.core.jobs.actions import StallTimeouts
@@ -23,7 +22,7 @@ from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
 from coach.core.spec.job import JobSpec
 from coach.core.spec.training import Framework
 from coach.platforms.base import EpochError, EpochOrder, Progress
-from coach.platforms.cancellation import cancellable
+from coach.platforms.function_calls import FunctionCalls, Unanswered
 
 #: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
@@ -112,8 +111,8 @@ class Progressing:
 class GangClient:
     """Runs one epoch at a time on the functions of one job."""
 
-    def __init__(self, http: httpx.AsyncClient, order: EpochOrder, now: Callable[[], float]) -> None:
-        self._http = http
+    def __init__(self, calls: FunctionCalls, order: EpochOrder, now: Callable[[], float]) -> None:
+        self._calls = calls
         self._order = order
         self._now = now
         self.invocations = 0
@@ -129,8 +128,11 @@ class GangClient:
         ]
         self._workers = [member for member in self.members if member.pod.role is Role.WORKER]
         self._begun = self._cut = False
-        #: Workers and servers that the others of an elastic group go on without.
+        #: Workers and servers that the others of an elastic group go on without, and those that are to leave it.
         self._lost: list[Member] = []
+        self._leaving = {member.pod: asyncio.Event() for member in self.members}
+        self._watchers: list[asyncio.Future[Any]] = []
+        self._started = asyncio.Event()
 
     def stop(self, reason: Reason) -> None:
         """Make `run` end the group and raise EpochError with `reason`."""
@@ -157,6 +159,30 @@ class GangClient:
             with contextlib.suppress(MemberError):  # then it is stopped when that time is over
                 body = {"op": "cut", "group": action.group, "epoch": action.token}
                 await self._call(self.members[0], body, ANSWER_SECONDS)
+
+    async def leave(self, pods: Collection[PodId]) -> bool:
+        """Have these workers and servers leave the elastic group within its epoch; whether it goes on without them.
+
+        Servers hand over what they hold. Returns when all have left, or the job's grace period is over. Where too few
+        would stay, or the epoch is a probe, nothing is changed.
+        """
+        grace = self._order.spec.spec.grace_period
+        if not self._leaving.keys() & set(pods):
+            return True
+        stay = {each.pod.role for each in self.members if self._stays(each) and each.pod not in pods}
+        if not self.may_cut(self.job) or not stay.issuperset(each.pod.role for each in self.members):
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._started.wait()
+                for pod in self._leaving.keys() & set(pods):
+                    self._leaving[pod].set()
+                await self._go_on_without_the_lost()
+                left = [
+                    watcher for each, watcher in zip(self.members, self._watchers, strict=False) if each.pod in pods
+                ]
+                await asyncio.gather(*map(asyncio.shield, left), return_exceptions=True)
+        return True
 
     @property
     def job(self) -> str:
@@ -193,10 +219,11 @@ class GangClient:
 
     async def _epoch(self, progress: Callable[[Progress], None]) -> EpochReport:
         starts = [self._start(member) for member in self.members]
-        watchers = []
+        watchers: list[asyncio.Future[Any]] = []
         try:
             await _all(starts)
-            watchers = [asyncio.ensure_future(self._watch(member, progress)) for member in self.members]
+            watchers = self._watchers = [asyncio.ensure_future(self._watch(each, progress)) for each in self.members]
+            self._started.set()
             workers = [w for m, w in zip(self.members, watchers, strict=True) if m in self._workers]
             pending: set[asyncio.Future[Any]] = set(watchers)
             while pending.intersection(workers):  # each end is looked at, also one that came meanwhile
@@ -217,20 +244,24 @@ class GangClient:
             report = max(reports, key=lambda each: (each["samples"], each["train_seconds"]))
             late = len(workers) - report.get("workers", len(workers))
             report["processes"] = [name for each in reports for name in each.get("processes") or ()]
-            report["workers_lost"] = max(len(self._lost), late)
+            report["workers_lost"] = max(len(self.members) - sum(map(self._stays, self.members)), late)
             found = _report(report, self._order)
             if self._order.action.evaluate and found.value(metric := self._order.spec.spec.metric) is None:
                 raise MemberError(self._workers[0], Reason.MODEL_INVALID, not_measured(metric, found.metrics))
             return found
         finally:
+            self._started.set()
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
 
     @property
     def _first_worker(self) -> Member | None:
-        """The first that was not lost: its progress is the group's."""
-        return next((member for member in self._workers if member not in self._lost), None)
+        """The first that stays: its progress is the group's."""
+        return next((member for member in self._workers if self._stays(member)), None)
+
+    def _stays(self, member: Member) -> bool:
+        return member not in self._lost and not self._leaving[member.pod].is_set()
 
     def _can_do_without(self, error: BaseException) -> bool:
         """Whether the others of an elastic group go on: a worker or server is gone, and nothing is wrong with the job.
@@ -246,8 +277,8 @@ class GangClient:
         )
 
     def _left(self, role: Role) -> list[int]:
-        """The ranks of the members of this role that were not lost."""
-        return [member.rank for member in self.members if member.pod.role is role and member not in self._lost]
+        """The ranks of the members of this role that stay."""
+        return [member.rank for member in self.members if member.pod.role is role and self._stays(member)]
 
     def _members(self) -> dict[str, list[int]]:
         """Who belongs to an elastic group, as its scheduler hears it."""
@@ -314,13 +345,15 @@ class GangClient:
         began = self._now()
         stall_timeouts = self._order.action.stall_timeouts
         progressing = Progressing(stall_timeouts, began) if worker and stall_timeouts else None
+        leaves = self._leaving[member.pod]
         while True:
-            wait = POLL_SECONDS if worker else 0.0
+            asked = worker or leaves.is_set()  # it answers when something has changed
+            wait = POLL_SECONDS if asked else 0.0
             body = {"op": "status", "epoch": self._order.action.token, "wait": wait, "seen": seen}
             answer = await self._call(member, body, wait + ANSWER_SECONDS)
             calls += 1
             state, seen = answer.get("state"), int(answer.get("version", -1))
-            if state == "done" and worker:
+            if state == "done" and asked:
                 report: dict[str, Any] = answer.get("report") or {}
                 return report
             if state not in (*ACTIVE, "done", "idle"):
@@ -338,38 +371,40 @@ class GangClient:
                 progress(Progress(token, str(state), int(done.get("samples", 0)), int(done.get("total", 0))))
             # What is reserved covers so many calls a second and no more.
             earliest = began + (calls - CALLS_TO_START + 4) / CALLS_PER_SECOND
-            await asyncio.sleep(max(0.0 if worker else 2 * POLL_SECONDS, earliest - self._now()))
+            pause = max(0.0 if asked else 2 * POLL_SECONDS, earliest - self._now())
+            if asked:
+                await asyncio.sleep(pause)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(leaves.wait(), pause)
 
     async def _call(self, member: Member, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-        response = await self._post(member, body, timeout)
+        status, said = await self._post(member, body, timeout)
         try:
-            answer: dict[str, Any] = response.json()
+            answer: dict[str, Any] = json.loads(said)
         except ValueError:
             answer = {}
-        if response.status_code >= 400:
+        if status >= 400:
             error = answer.get("error") or {}
-            words = error.get("message") or f"answered {response.status_code}: {response.text[:500]}"
-            if response.status_code >= 500 and not error:
+            words = error.get("message") or f"answered {status}: {said.decode(errors='replace')[:500]}"
+            if status >= 500 and not error:
                 # Not the function answered, but its host or a proxy.
                 self.silent.add(member.pod)
                 raise MemberError(member, Reason.FUNCTION_LOST, words)
             raise MemberError(member, _reason(error.get("reason")), words)
         return answer
 
-    async def _post(self, member: Member, body: dict[str, Any], timeout: float) -> httpx.Response:
+    async def _post(self, member: Member, body: dict[str, Any], timeout: float) -> tuple[int, bytes]:
         while True:
             self.invocations += 1
             began = self._now()
             try:
-                request = self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
-                return await cancellable(request)
-            except httpx.HTTPError as error:
-                away = self._now() - began > timeout + AWAY_SECONDS
-                if isinstance(error, httpx.TimeoutException) and away:
+                return await self._calls.post(member.address, body, timeout)
+            except Unanswered as error:
+                if error.late and self._now() - began > timeout + AWAY_SECONDS:
                     continue
                 self.silent.add(member.pod)
-                what = f"does not answer ({type(error).__name__})"
-                raise MemberError(member, Reason.FUNCTION_LOST, what) from error
+                raise MemberError(member, Reason.FUNCTION_LOST, f"does not answer ({error})") from error
 
     async def _end_group(self, group: str, members: Sequence[Member]) -> None:
         """Stop these members, whatever they answer: one that does not is ended by its own deadline."""

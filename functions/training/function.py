@@ -224,6 +224,13 @@ class Function:
             "from_template": self._zygote.from_template,
         }
 
+    @property
+    def leaves(self) -> bool:
+        """Whether it is a member of an elastic group in the middle of an epoch, and would end more than itself."""
+        self._listen(0)
+        child, epoch = self._child, self._epoch
+        return child is not None and child.usable and child.request.elastic and epoch is not None and not epoch.over
+
     def _await_end(self, seconds: float) -> None:
         """A worker's "done" may reach the caller a moment before it reaches the servers."""
         until = time.monotonic() + seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +14,7 @@ from coach.platforms.base import GangSize
 from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes_api.nodes import affinity
 from coach.platforms.kubernetes_api.pods import requests
 
 #: Labels by which the scheduler knows the members of a gang (`docs/reference/scheduler.md`).
@@ -44,30 +46,29 @@ CHECKPOINTS, DATA = "checkpoints", "data"
 CONFINED = MappingProxyType({"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}})
 #: Seconds without a request after which a function ends by itself: its handler died, and no other has come.
 IDLE_SECONDS = 90.0
-#: Seconds that a function has to end. It keeps nothing that is worth more.
+#: Seconds that a function has to end. It keeps nothing that is worth more, but in an elastic group, which it leaves.
 GRACE_SECONDS = 1
 
 
 def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> Object:
-    """The pod of one function of a job. It names a node only where the policy has chosen one."""
+    """The pod of one function of a job. It names a node, or a kind of nodes, only where that was chosen."""
     # `kubectl drain` and cluster autoscalers evict no pod without a controller: nothing would create it again.
     owners = [one | {"controller": True} for one in owners]
     spec: dict[str, Any] = {
         "schedulerName": settings.scheduler,
         "restartPolicy": "Never",  # a function that has ended is lost: its group is stopped, and another one made
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": _grace(job),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": security(),
         "containers": [_container(of, job, settings)],
         "volumes": volumes(job, settings),
+        **affinity(of),
     }
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
-    if of.node:
-        spec["affinity"] = on(of.node)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -78,6 +79,10 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
         },
         "spec": spec,
     }
+
+
+def _grace(job: TrainingJob) -> int:
+    return max(GRACE_SECONDS, math.ceil(job.spec.grace_period)) if job.spec.elastic else GRACE_SECONDS
 
 
 def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
@@ -299,9 +304,3 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts(job, settings),
     }
-
-
-def on(node: str) -> Object:
-    """The affinity of a pod that must be on this node."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}

@@ -15,14 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from coach.core.cluster import NOTHING, Instance, Pod, PodId, Resources, Role, Taken
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
-from coach.platforms import warm_up
 from coach.platforms.base import (
     Cluster,
     Deployed,
@@ -33,6 +30,7 @@ from coach.platforms.base import (
     PodError,
     Progress,
 )
+from coach.platforms.function_calls import Direct, FunctionCalls, Unanswered
 from coach.platforms.gang_client import GangClient
 from coach.platforms.kubernetes import manifests, program_manifests, program_status
 from coach.platforms.kubernetes.node_prices import LOOK_SECONDS, NodePrices
@@ -64,6 +62,8 @@ FORCE_SECONDS = 15.0
 DRAIN_SECONDS = 0.1
 #: Seconds for which changes of pods that are not ours are collected: each report is a record in the journal.
 OTHERS_SECONDS = 5.0
+#: Seconds that a function has to answer a greeting.
+GREETING_SECONDS = 5.0
 #: Pods that hold something on a node.
 HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
@@ -166,14 +166,8 @@ class KubernetesPlatform:
             self._logs = PodLogs(self._api, self._folder)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
             self._others.listeners.append(lambda _name, _found: self._others_changed())
-            self._http = httpx.AsyncClient(
-                limits=httpx.Limits(max_connections=None),
-                trust_env=False,
-                transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
-            )
-            undo.push_async_callback(self._http.aclose)
-            if self._api.inside:
-                await warm_up.prepare(self._http)
+            self._calls: FunctionCalls = Direct() if self._api.inside else PodProxy(self._api, self._pod_at)
+            undo.push_async_callback(self._calls.close)
             await self._prices.look()
             self._cluster = self._nodes_now()
             undo.pop_all()
@@ -193,7 +187,7 @@ class KubernetesPlatform:
         with contextlib.suppress(CoachError):
             await self._sweep()
         await asyncio.gather(self._logs.close(), *(one.close() for one in self._followed))
-        await self._http.aclose()
+        await self._calls.close()
         await self._api.close()
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
@@ -275,6 +269,7 @@ class KubernetesPlatform:
 
     async def release(self, released: Sequence[PodId]) -> None:
         """End the pods; returns when the API server has them no more."""
+        await asyncio.gather(*(client.leave(released) for client in self._epochs.values()))
         for pod in released:
             self._ready.pop(pod, None)
         await asyncio.gather(*(self._programs.release(job) for job in {pod.job for pod in released}))
@@ -284,7 +279,7 @@ class KubernetesPlatform:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.kubernetes.programs`."""
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order), 0
-        client = GangClient(self._http, order, self._now)
+        client = GangClient(self._calls, order, self._now)
         self._epochs[order.action.token] = client
         try:
             await self._let_drain(order, client)
@@ -299,7 +294,7 @@ class KubernetesPlatform:
             raise
         finally:
             del self._epochs[order.action.token]
-            asyncio.get_running_loop().call_soon(self._nodes_changed)  # where one is leaving, its pods are lost now
+            asyncio.get_running_loop().call_soon(self._lose_disrupted, order.action.pods)
 
     async def _let_drain(self, order: EpochOrder, client: GangClient) -> None:
         """Begin no epoch while the scheduler preempts the job: it deletes the pods as soon as none runs."""
@@ -378,12 +373,14 @@ class KubernetesPlatform:
         lost = next((pod for pod, ready in self._ready.items() if ready == name), None)
         if lost is None or self._programs.followed(lost.job):
             return
-        if found and pods.ending(found) and (words := pods.disrupted(found)):
-            self._disrupted[lost] = f"{name}: {words}"
-            self._lose(lost, Reason.DISRUPTED, f"{name}: {words}")
+        failed = found and self._failure(lost, found)
+        if found and not failed and pods.ending(found) and (words := pods.disrupted(found)):
+            self._leave(lost, words, evicted=True)
+        elif (found is None or pods.ending(found)) and lost in self._disrupted:
+            self._lose_disrupted([lost])
         elif found is None or pods.ending(found):
             self._lose(lost, Reason.FUNCTION_LOST, f"{name} was deleted, not by Coach")
-        elif failed := self._failure(lost, found):
+        elif failed:
             self._lose(lost, failed[0], f"{name}: {failed[1]}")
 
     def _remember(self, name: str, found: Object | None) -> None:
@@ -417,18 +414,36 @@ class KubernetesPlatform:
                 else:
                     self._lose(pod, Reason.FUNCTION_LOST, words)
 
-    def _leave(self, pod: PodId, words: str) -> None:
-        """A program writes its checkpoint; an elastic group ends its epoch early; any other may end it, or lose it."""
+    def _leave(self, pod: PodId, words: str, *, evicted: bool = False) -> None:
+        """A program writes its checkpoint; an elastic group goes on without the pod, or ends its epoch early.
+
+        Any other may end its epoch, or lose it; one whose pod is `evicted` has lost it.
+        """
         if pod.job in self._programs:
             self._programs.leave(pod.job, words)
             return
+        if pod in self._disrupted and pod.job in {client.job for client in self._epochs.values()}:
+            return  # it is on its way
         self._disrupted[pod] = f"{pod.name}: {words}"
         of_job = [client for client in self._epochs.values() if client.job == pod.job]
-        for client in of_job:
-            if client.may_cut(pod.job):
-                self._keep(client.end(Reason.DISRUPTED))
-        if not of_job:
-            self._lose(pod, Reason.DISRUPTED, f"{pod.name}: {words}")
+        cut = [client for client in of_job if client.may_cut(pod.job)]
+        for client in cut:
+            self._keep(self._leave_group(client, pod))
+        if not of_job or (evicted and not cut):
+            self._lose_disrupted([pod])
+
+    async def _leave_group(self, client: GangClient, pod: PodId) -> None:
+        leaving = [each for each in self._disrupted if each.job == pod.job]
+        if await client.leave(leaving):
+            self._lose_disrupted([pod])
+        else:
+            await client.end(Reason.DISRUPTED)
+
+    def _lose_disrupted(self, lost: Sequence[PodId]) -> None:
+        """These pods have left, or could not."""
+        for pod in lost:
+            if pod in self._disrupted and pod in self._ready:
+                self._lose(pod, Reason.DISRUPTED, self._disrupted[pod])
 
     def _nodes_now(self) -> Cluster:
         found = sorted(self._nodes.objects.items())
@@ -471,12 +486,12 @@ class KubernetesPlatform:
             path = self._pods_path
         return Objects(self._api, path, others, HOLDING, pods.footprint)
 
-    def _pod_at(self, address: str) -> str:
+    def _pod_at(self, address: str) -> str | None:
         """The name of the pod that has an IP address."""
         for name, found in self._pods.objects.items():
             if pods.address(found) == address:
                 return name
-        raise httpx.ConnectError(f"no pod has the address {address} any more")
+        return None
 
     def _lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """A pod that was ready is so no longer: report it, and end what is left of it."""
@@ -507,8 +522,8 @@ class KubernetesPlatform:
             self._nodes_changed()
 
     async def _greet(self, address: str) -> None:
-        with contextlib.suppress(httpx.HTTPError):
-            await self._http.post(f"http://{address}:{manifests.FUNCTION_PORT}/", json={"op": "health"})
+        with contextlib.suppress(Unanswered):
+            await self._calls.post(f"{address}:{manifests.FUNCTION_PORT}", {"op": "health"}, GREETING_SECONDS)
 
     # -- how pods are made and ended ------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ place, and call handler.py.
 
 One request at a time is answered, each by a thread of its connection; others wait. Health is answered at any time. Only
 this process has threads: zygotes, which fork, come from the template or are programs of their own. SIGTERM ends it when
-the request in hand is answered; its zygote and the member of a group end with it, however it ends.
+the request in hand is answered; a member of an elastic group first leaves it, or ends its epoch, as the handler says.
+Its zygote and the member of a group end with it, however it ends.
 """
 
 import argparse
@@ -35,6 +36,8 @@ HEALTH = ("/live", "/ready", "/__internal/health")
 LARGEST_REQUEST = 4 << 20
 #: Seconds that the request in hand has when the function is to end.
 GRACE_SECONDS = 5.0
+#: Seconds without a request after which a member of an elastic group waits no longer for the handler.
+QUIET_SECONDS = 3.0
 #: Seconds after which a connection without a request is closed.
 KEEP_ALIVE_SECONDS = 3600
 
@@ -137,6 +140,14 @@ class _FunctionServer(_Server):
         self._function, self._log = function, log
         self.start()
 
+    def wait_until_left(self) -> None:
+        """Answer requests until this member has left its elastic group, or the epoch has ended."""
+        while time.monotonic() - self.last_request < QUIET_SECONDS:
+            with self.in_hand:
+                if not self._function.leaves:
+                    return
+            time.sleep(0.05)
+
     def handle(self, body: bytes) -> tuple[int, bytes]:
         """Status and body. What was printed before, such as the traceback of a failure, is in the log then."""
         self.last_request = time.monotonic()
@@ -169,7 +180,8 @@ def run(order: Order, ready: Callable[[], object] = lambda: None) -> NoReturn:
         _wait(server, order.idle_seconds)
         log.write("warning", f"no request for {order.idle_seconds:g} s: its handler is gone; ending")
     except KeyboardInterrupt:
-        pass
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        server.wait_until_left()
     except BaseException:
         traceback.print_exc()
         status = 1

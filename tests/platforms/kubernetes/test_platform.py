@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
+from coach.core.cluster import Allocation, CapacityType, Node, Pod, PodId, Resources, Role
 from coach.core.errors import PermanentError, TemporaryError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -21,7 +21,7 @@ from coach.platforms.base import Cluster, EpochOrder, GangSize, PodError
 from coach.platforms.kubernetes import platform as module
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.kubernetes_api import client
+from coach.platforms.kubernetes_api import client, nodes
 from coach.platforms.kubernetes_api.client import Api, ApiError
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
@@ -33,6 +33,20 @@ pytestmark = pytest.mark.processes
 PODS = "/api/v1/namespaces/default/pods"
 GANGS = "/apis/coach.dev/v1alpha1/namespaces/default/gangs"
 WORKER = PodId("job", Role.WORKER, 0)
+#: Labels of a node, and whether it is spot.
+LABELLED: list[tuple[dict[str, str], bool]] = [
+    ({}, False),
+    ({"karpenter.sh/capacity-type": "spot"}, True),
+    ({"karpenter.sh/capacity-type": "on-demand"}, False),
+    ({"karpenter.sh/capacity-type": "reserved"}, False),
+    ({"eks.amazonaws.com/capacityType": "SPOT"}, True),
+    ({"eks.amazonaws.com/capacityType": "ON_DEMAND"}, False),
+    ({"cloud.google.com/gke-spot": "true"}, True),
+    ({"cloud.google.com/gke-preemptible": "true"}, True),
+    ({"kubernetes.azure.com/scalesetpriority": "spot"}, True),
+    ({"kubernetes.azure.com/scalesetpriority": "regular"}, False),
+    ({"coach.dev/capacity-type": "spot", "karpenter.sh/capacity-type": "on-demand"}, True),
+]
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +247,33 @@ def test_a_pod_that_names_a_node_may_be_bound_to_no_other(run: Any) -> None:
         assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
         await cluster.run(WORKER.name, "n2", "10.1.1.7")
         assert (await starting).node == "n2"
+
+    run(body)
+
+
+@pytest.mark.parametrize("kind", [CapacityType.SPOT, CapacityType.ON_DEMAND])
+def test_pods_for_spot_or_on_demand_nodes_say_so_by_the_labels_of_nodes(run: Any, kind: CapacityType) -> None:
+    """The API server takes it. What it means is evaluated here as Kubernetes describes it, on nodes as clouds label."""
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job()
+        await platform.gang(SIZE, job)
+        starting = asyncio.create_task(platform.deploy(replace(pod_of(job), capacity=kind), job))
+        made = await cluster.there(WORKER.name)
+        required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        for labels, spot in LABELLED:
+            found = {"metadata": {"name": "n", "labels": labels}}
+            matches = any(
+                all(
+                    (labels.get(one["key"]) in one["values"]) == (one["operator"] == "In")
+                    for one in term["matchExpressions"]
+                )
+                for term in required["nodeSelectorTerms"]
+            )
+            assert matches == (nodes.read(found).spot is (kind is CapacityType.SPOT)), labels
+            assert nodes.read(found).spot is spot
+        await cluster.run(WORKER.name, "n1", "10.1.1.7")
+        assert (await starting).node == "n1"
 
     run(body)
 

@@ -612,6 +612,31 @@ def test_a_program_gets_sigterm_a_grace_period_before_its_money_ends(opened: Any
     runs(body, server)
 
 
+def test_the_end_of_an_earlier_programs_money_does_not_end_the_one_that_has_its_name(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        node.prints(FIRST, "loss 0.9")
+        await epoch(platform, order_of(job, pods))
+        earlier = platform._programs._runs["job"]
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        await node.obey(FIRST)
+        await releasing
+        await deploy(platform, node, job, FIRST)
+        earlier._deadline()  # its timer
+        await asyncio.sleep(0.5)
+        assert "deletionTimestamp" not in (await node.there(FIRST.name))["metadata"]
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        await node.obey(FIRST)
+        await releasing
+        await finish(platform)
+
+    runs(body, server)
+
+
 def test_a_program_that_reports_nothing_for_its_stall_timeout_is_ended_and_its_pod_made_again(
     opened: Any, server: ApiServer
 ) -> None:
@@ -743,7 +768,7 @@ async def die(platform: KubernetesPlatform) -> None:
         task.cancel()
     await asyncio.gather(*platform._tasks, return_exceptions=True)
     await asyncio.gather(*(one.close() for one in platform._followed))
-    await platform._http.aclose()
+    await platform._calls.close()
     await platform._api.close()
 
 
