@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,6 @@ LABELLED: list[tuple[dict[str, str], bool]] = [
     ({"kubernetes.azure.com/scalesetpriority": "regular"}, False),
     ({"coach.dev/capacity-type": "spot", "karpenter.sh/capacity-type": "on-demand"}, True),
 ]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with api_server(tmp_path_factory.mktemp("api-server")) as started:
-        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
-        for name in ("n1", "n2"):
-            started.admin.create("/api/v1/nodes", {"metadata": {"name": name}})
-        yield started
 
 
 class Kubelets:
