@@ -115,9 +115,11 @@ test-quick: setup data
 test-logic: setup data
 	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch and not web,logic)
 
+# The folders that have such tests: reading all the others takes half a minute.
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
+PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles tests/platforms tests/research/platforms
 test-processes: setup data control-plane
-	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
+	@$(PYTEST) -q $(PROCESSES) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
 
 test-commands: setup data control-plane helm
 	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/commands | /'
