@@ -94,7 +94,7 @@ class Node1(Kubelets):
 
     async def obey(self, pod: PodId) -> int:
         """Wait until it is to end, and end it; the grace period."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while "deletionTimestamp" not in (found := await self.there(pod.name))["metadata"]:
                 await asyncio.sleep(0.02)
         await self.end(pod, 143, "Error")
@@ -744,7 +744,7 @@ def test_an_extended_program_goes_on(opened: Any, server: ApiServer) -> None:
         before = int((await node.there("job-lease", LEASES))["spec"]["ttlSecondsAfterFinished"])
         await asyncio.sleep(0.1)
         await platform.extend_epoch("job.1", time.time() + 300)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while (await node.there("job-lease", LEASES))["spec"]["ttlSecondsAfterFinished"] < 200:
                 await asyncio.sleep(0.02)
         assert before <= 90
