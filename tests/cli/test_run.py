@@ -26,7 +26,6 @@ import yaml
 from coach.cli.main import invoke
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
-from tests.forked import coach_forked
 from tests.functions.hosting import eventually, is_alive
 from tests.object_store import object_store
 
@@ -41,7 +40,9 @@ class Started:
     """A `coach` that runs, and what it has said so far."""
 
     def __init__(self, *words: str) -> None:
-        self.process = coach_forked(*words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            [*COACH, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+        )
         self.said = ""
 
     def until(self, pattern: str) -> str:
@@ -79,9 +80,7 @@ def started(*words: str) -> Iterator[Started]:
 
 
 def coach(*words: str) -> subprocess.CompletedProcess[str]:
-    with coach_forked(*words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        said, errors = process.communicate(timeout=400)
-    return subprocess.CompletedProcess(words, process.returncode, said, errors)
+    return subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def as_json(*words: str) -> Any:
@@ -145,7 +144,6 @@ def assert_nothing_left(home: StateDirectory) -> None:
 # -- to the end -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("one_template")
 def test_everything_in_the_state_folder_is_its_owners_alone(home: StateDirectory, tmp_path: Path) -> None:
     job = write_job(tmp_path / "job.yaml", maxEpochs=1)
     before = os.umask(0)
@@ -160,8 +158,7 @@ def test_everything_in_the_state_folder_is_its_owners_alone(home: StateDirectory
 
 
 def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp_path: Path) -> None:
-    words = [*COACH, "run", str(write_job(tmp_path / "job.yaml")), "-o", "json"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)  # from the first import on
+    done = coach("run", str(write_job(tmp_path / "job.yaml")), "-o", "json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert (row["name"], row["state"], row["reason"]) == ("digits", "Succeeded", "TargetReached")
@@ -178,7 +175,6 @@ def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp
     assert_nothing_left(home)
 
 
-@pytest.mark.usefixtures("one_template")
 def test_ends_that_are_not_success_have_their_exit_codes(home: StateDirectory, tmp_path: Path) -> None:
     broke = coach("run", str(write_job(tmp_path / "a.yaml", "broke", budget={"amount": 1e-6, "currency": "USD"})))
     assert broke.returncode == 3, broke.stderr
@@ -209,7 +205,6 @@ def test_a_platform_that_does_not_work_ends_with_5_and_keeps_no_job(
 # -- stopping and going on --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("one_template")
 def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as run:
         run.until(r"no budget: nothing limits what this job spends")
@@ -253,7 +248,6 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, end
     assert [epoch["loss"] for epoch in second] == [epoch["loss"] for epoch in alone[: len(second)]]
 
 
-@pytest.mark.usefixtures("one_template")
 def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(home: StateDirectory, tmp_path: Path) -> None:
     good = f"import sys\nsys.path.insert(0, {str(ROOT / 'functions/models')!r})\nfrom mlp import loss, net\n"
     model = tmp_path / "mended.py"
@@ -286,7 +280,6 @@ def net():
 """
 
 
-@pytest.mark.usefixtures("one_template")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -358,7 +351,6 @@ def test_a_killed_handler_leaves_no_process_and_its_job_goes_on(home: StateDirec
     assert shown["ledger"][-1]["spent"] == pytest.approx(shown["spent"])
 
 
-@pytest.mark.usefixtures("one_template")
 def test_two_runs_at_once_have_a_journal_and_a_name_each(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as first:
         first.until(r"endless: epoch 1:")
@@ -376,7 +368,6 @@ def test_two_runs_at_once_have_a_journal_and_a_name_each(home: StateDirectory, e
     assert_nothing_left(home)
 
 
-@pytest.mark.usefixtures("one_template")
 def test_a_reader_that_goes_away_stops_the_run_cleanly(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as run:
         run.until(r"endless: epoch 1:")
@@ -423,7 +414,6 @@ class Terminal:
             assert kind in "mhl", f"not expected of the display: {part!r}"
 
 
-@pytest.mark.usefixtures("one_template")
 def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
     home: StateDirectory, endless: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,8 +423,13 @@ def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     before = termios.tcgetattr(slave)
-    process = coach_forked(
-        "run", str(endless), cwd=ROOT, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    process = subprocess.Popen(
+        [*COACH, "run", str(endless)],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
     )
     terminal = Terminal()
     highest = 0

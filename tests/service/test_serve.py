@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -28,8 +29,7 @@ from coach.handler.endpoint import ServiceRunsError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.service.client import Client, service_of
-from tests.forked import Forked, coach_forked
-from tests.service import fake_service
+from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
 
@@ -42,9 +42,17 @@ class Served:
     """A service on a platform in memory, and what it has said."""
 
     def __init__(self, folder: Path, *words: str, port: str = "0", waits: bool = True) -> None:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         # A file: an unread pipe would fill up, and stop the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the service)
-        self.process = Forked(fake_service.main, port, *words, cwd=folder, stdout=subprocess.PIPE, stderr=self._log)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.service.fake_service", port, *words],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
         self.ready = self.hear_ready() if waits else ""
 
     def hear_ready(self) -> str:
@@ -107,7 +115,8 @@ class Joined:
 
 @contextlib.contextmanager
 def joined(file: Path) -> Iterator[Joined]:
-    with coach_forked("run", str(file), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    command = [sys.executable, "-m", "coach.cli.main", "run", str(file)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             yield Joined(process)
         finally:

@@ -285,8 +285,7 @@ async def _main(args: argparse.Namespace) -> None:
         await Controller(api, config, workers, monitor).run()
 
 
-def main() -> None:
-    """Be the controller until the process ends."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--kubeconfig-path", type=Path, required=True)
     parser.add_argument("--namespace", default="default")
@@ -295,7 +294,3 @@ def main() -> None:
     parser.add_argument("--function-monitor-interval", default="180s")
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_main(parser.parse_args()))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import ROOT
-from tests.forked import Forked
 from tests.packaging.api_server import ApiServer, api_server, served
-from tests.platforms.nuclio import controller_double
 
 CONTROLLER = "COACH_NUCLIO_CONTROLLER"
 #: Kinds that the controller lists when it starts. It has no schema of them, and no status subresource.
@@ -66,19 +65,22 @@ class Controller:
     monitor_seconds: int = 180
 
     @contextlib.contextmanager
-    def running(self, config: Mapping[str, Any]) -> Iterator[subprocess.Popen[Any]]:
+    def running(self, config: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
         """With this platform configuration; killed at the end."""
         file = self.folder / "platform.yaml"
         file.write_text(yaml.safe_dump({"kind": "kube", **config}))
-        options = [
+        program = (
+            [os.environ[CONTROLLER]]
+            if self.real
+            else [sys.executable, "-m", "tests.platforms.nuclio.controller_double"]
+        )
+        command = [
+            *program,
             *("--kubeconfig-path", str(self.kubeconfig), "--namespace", "default"),
             *("--platform-config", str(file), "--function-monitor-interval", f"{self.monitor_seconds}s"),
         ]
         with (self.folder / "nuclio-controller.log").open("ab") as log:
-            if self.real:
-                process = subprocess.Popen([os.environ[CONTROLLER], *options], cwd=ROOT, stdout=log, stderr=log)
-            else:
-                process = Forked(controller_double.main, *options, cwd=ROOT, stdout=log, stderr=log)
+            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         try:
             yield process
         finally:
