@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 import random
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,11 @@ from coach.core.lifecycle.reducer import Reducer
 from coach.core.money import to_money
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.accounts import payments, read, set_account, setting
+from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from tests.handler.fake_platform import FakePlatform
-from tests.handler.test_handler import Killed, job_of, mortal
+from tests.handler.test_handler import Killed, job_of
 
 pytestmark = pytest.mark.standard
 
@@ -35,26 +34,44 @@ def job(name: str, **changes: Any) -> Any:
     return job_of(name, budget={"account": "team-a"}, **changes)
 
 
-def handled(path: Path, records: float, *jobs: Any) -> bool:
+def handled(path: Path, records: int | None, *jobs: Any) -> bool:
     """Run a handler until so many more records are written, then kill it; whether it came to that before all ended."""
 
     async def main() -> bool:
+        journal = Journal.write(path)
+        append, left = journal.append, records
+
+        def dying(batch: Any) -> None:
+            nonlocal left
+            batch = list(batch)
+            append(batch)
+            if left is not None:
+                left -= len(batch)
+                if left <= 0:
+                    raise Killed
+
+        journal.append = dying  # type: ignore[method-assign]
+        handler = Handler(FakePlatform(), journal, CoachPolicy())
+        await handler.__aenter__()
         try:
-            async with mortal(path, FakePlatform(), CoachPolicy(), records) as handler:
-                for one in jobs:
-                    if one.name not in handler.jobs:
-                        handler.submit(one, path.parent.as_uri())
-                names = {one.name for one in jobs}
-                ended = handler.wait(
-                    lambda: names <= handler.jobs.keys() and all(handler.jobs[name].ended for name in names)
-                )
-                await asyncio.wait_for(ended, 120)
-                with contextlib.closing(Journal.read(path)) as journal:
-                    same = journal.accounts(journal.jobs()) == handler.accounts
-                assert same, "the journal alone gives the same accounts"
+            for one in jobs:
+                if one.name not in handler.jobs:
+                    handler.submit(one, path.parent.as_uri())
+            names = {one.name for one in jobs}
+            await asyncio.wait_for(
+                handler.wait(lambda: names <= handler.jobs.keys() and all(handler.jobs[name].ended for name in names)),
+                30,
+            )
+            assert journal.accounts(journal.jobs()) == handler.accounts, "the journal alone gives the same accounts"
             return False
         except Killed:
             return True
+        finally:
+            handler._loop.cancel()
+            for task in handler._tasks:
+                task.cancel()
+            await asyncio.gather(handler._loop, *handler._tasks, return_exceptions=True)
+            journal.close()
 
     return asyncio.run(main())
 
@@ -93,10 +110,10 @@ def test_a_job_whose_account_is_not_there_or_too_small_is_refused_before_it_is_w
 ) -> None:
     home = StateDirectory(tmp_path)
     with pytest.raises(UserError, match=r"b: there is no account team-a; make it: coach budget set team-a 50USD/month"):
-        handled(home.journal(1), math.inf, job("b"))
+        handled(home.journal(1), None, job("b"))
     set_account(home, setting("team-a", "0.01USD/month"))
     with pytest.raises(UserError, match=r"b: the next epoch .* needs .* raise it: coach budget set team-a AMOUNT"):
-        handled(home.journal(1), math.inf, job("b"))
+        handled(home.journal(1), None, job("b"))
     assert not read(home)[1]
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,6 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason, State
-from coach.core.policies import Policy
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
@@ -401,50 +399,40 @@ class Killed(Exception):
     """The handler dies here: nothing after this instant is written or done."""
 
 
-@contextlib.asynccontextmanager
-async def mortal(path: Path, memory: FakePlatform, policy: Policy, records: float = math.inf) -> AsyncIterator[Handler]:
-    """A handler that dies without a word, when so many more records are written (Killed), else at the block's end."""
-    with contextlib.closing(Journal.write(path)) as journal:
+def kill_after(path: Path, memory: FakePlatform, records: int, job: TrainingJob) -> bool:
+    """Run until so many records are written, then die without a word; whether it came to that."""
+
+    async def main() -> bool:
+        journal = Journal.write(path)
+        count = sum(1 for _ in journal.records())
         append = journal.append
 
         def dying(batch: Any) -> None:
-            nonlocal records
+            nonlocal count
             batch = list(batch)
             append(batch)
-            records -= len(batch)
-            if records <= 0:
+            count += len(batch)
+            if count >= records:
                 raise Killed
 
         journal.append = dying  # type: ignore[method-assign]
-        handler = Handler(memory, journal, policy)
+        handler = Handler(memory, journal, CoachPolicy())
         await handler.__aenter__()
         try:
-            yield handler
+            if job.name not in handler.jobs:
+                handler.submit(job, path.parent.as_uri())
+            await asyncio.wait_for(handler.wait(lambda: job.name in handler.jobs and handler.jobs[job.name].ended), 20)
+            return False
+        except Killed:
+            return True
         finally:
             handler._loop.cancel()
             for task in handler._tasks:
                 task.cancel()
             await asyncio.gather(handler._loop, *handler._tasks, return_exceptions=True)
-
-
-def kill_after(path: Path, memory: FakePlatform, records: int, job: TrainingJob) -> bool:
-    """Run until so many records are written, then die without a word; whether it came to that."""
-
-    async def main() -> bool:
-        with contextlib.closing(Journal.write(path)) as journal:
-            before = sum(1 for _ in journal.records())
-        try:
-            async with mortal(path, memory, CoachPolicy(), records - before) as handler:
-                if job.name not in handler.jobs:
-                    handler.submit(job, path.parent.as_uri())
-                ended = handler.wait(lambda: job.name in handler.jobs and handler.jobs[job.name].ended)
-                await asyncio.wait_for(ended, 120)
-            return False
-        except Killed:
-            return True
-        finally:
             memory.pods.clear()  # functions end with their handler
             memory.epochs.clear()
+            journal.close()
 
     return asyncio.run(main())
 

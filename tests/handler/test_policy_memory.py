@@ -13,10 +13,10 @@ from coach.core.cluster import Node, Resources
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
+from coach.handler.state.journal import Journal
 from coach.plugins import policy
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.handler.fake_platform import FakePlatform
-from tests.handler.test_handler import mortal
 
 pytestmark = pytest.mark.standard
 
@@ -46,9 +46,18 @@ def killed_after(path: Path, name: str, body: Callable[[Handler], Awaitable[None
     memory = FakePlatform(nodes=(NODE,), epoch_seconds=0.01)
 
     async def main() -> dict[str, Job]:
-        async with mortal(path, memory, policy(name)) as handler:
+        journal = Journal.write(path)
+        handler = Handler(memory, journal, policy(name))
+        await handler.__aenter__()
+        try:
             await asyncio.wait_for(body(handler), 60)
             return dict(handler.jobs)
+        finally:
+            handler._loop.cancel()
+            for task in handler._tasks:
+                task.cancel()
+            await asyncio.gather(handler._loop, *handler._tasks, return_exceptions=True)
+            journal.close()
 
     return asyncio.run(main())
 
