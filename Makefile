@@ -88,7 +88,7 @@ demo: setup data
 	@$(COACH) export --last --dir $(DEMO)
 	@$(COACH) plot --last --dir $(DEMO)
 ifeq ($(FRAMEWORK),mxnet)
-	@echo; echo "The same job at every static choice, measured earlier (make bench measures it here):"; echo
+	@echo; echo "The same job on ps-lite at every static choice, measured earlier (make bench measures it here):"; echo
 	@sed -n '/^|/p' results/one-machine/static-grid.md
 endif
 	@echo; echo "Look at it in a browser:  $(COACH) ui $$($(COACH) ps -o json | .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)[-1]["name"])')"
