@@ -26,6 +26,8 @@ from coach.platforms.function_calls import FunctionCalls, Unanswered
 
 #: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
+#: Status calls that a handler makes a second, some two thirds of a core; with more functions each is asked more rarely.
+MOST_CALLS_PER_SECOND = 400.0
 #: Seconds a function may take to answer beyond the poll itself, before it counts as lost.
 ANSWER_SECONDS = 10.0
 #: Seconds a function may take to end its group: it kills its child, and where that is stuck its zygote.
@@ -93,9 +95,12 @@ class Progressing:
         self._waited = 0.0  #: seconds since the last sign of progress
         self._longest = 0.0  #: seconds between two signs of progress while training, so far
 
-    def note(self, state: str, version: int, at: float) -> str | None:
-        """Take in an answer; what is wrong when the worker has shown no progress for too long."""
-        self._waited += min(at - self._at, POLL_SECONDS)
+    def note(self, state: str, version: int, at: float, gap: float = POLL_SECONDS) -> str | None:
+        """Take in an answer, `gap` seconds after the one before it or later.
+
+        What is wrong when the worker has shown no progress for too long.
+        """
+        self._waited += min(at - self._at, gap)
         self._at = at
         if version != self._version:
             if state in ("training", "evaluating"):
@@ -223,6 +228,7 @@ class GangClient:
         try:
             await _all(starts)
             watchers = self._watchers = [asyncio.ensure_future(self._watch(each, progress)) for each in self.members]
+            self._calls.followed += len(watchers)
             self._started.set()
             workers = [w for m, w in zip(self.members, watchers, strict=True) if m in self._workers]
             pending: set[asyncio.Future[Any]] = set(watchers)
@@ -251,6 +257,7 @@ class GangClient:
             return found
         finally:
             self._started.set()
+            self._calls.followed -= len(watchers)
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
@@ -346,6 +353,7 @@ class GangClient:
         stall_timeouts = self._order.action.stall_timeouts
         progressing = Progressing(stall_timeouts, began) if worker and stall_timeouts else None
         leaves = self._leaving[member.pod]
+        gap = POLL_SECONDS
         while True:
             asked = worker or leaves.is_set()  # it answers when something has changed
             wait = POLL_SECONDS if asked else 0.0
@@ -362,16 +370,24 @@ class GangClient:
                 if error.get("traced"):
                     words += f" (its traceback: coach logs {self._order.spec.name})"
                 raise MemberError(member, _reason(error.get("reason")), words)
-            stalled = progressing.note(str(state), seen, self._now()) if progressing else None
+            stalled = progressing.note(str(state), seen, self._now(), gap) if progressing else None
             if stalled:
                 raise MemberError(member, Reason.STALLED, stalled)
+            done = answer.get("progress") or {}
+            samples, total = int(done.get("samples", 0)), int(done.get("total", 0))
             if member is self._first_worker:
-                done = answer.get("progress") or {}
-                token = self._order.action.token
-                progress(Progress(token, str(state), int(done.get("samples", 0)), int(done.get("total", 0))))
+                progress(Progress(self._order.action.token, str(state), samples, total))
             # What is reserved covers so many calls a second and no more.
             earliest = began + (calls - CALLS_TO_START + 4) / CALLS_PER_SECOND
             pause = max(0.0 if asked else 2 * POLL_SECONDS, earliest - self._now())
+            gap = POLL_SECONDS
+            crowd = self._calls.followed / MOST_CALLS_PER_SECOND
+            if crowd > gap:
+                if worker:  # its end is seen soon: it is asked again before half of the rest is over
+                    rest = (self._now() - began) * (total / samples - 1.0) if samples and state == "training" else 0.0
+                    crowd = min(crowd, max(POLL_SECONDS, rest / 2.0))
+                pause = max(pause, crowd)
+                gap += pause
             if asked:
                 await asyncio.sleep(pause)
             else:

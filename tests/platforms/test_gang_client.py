@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import selectors
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +29,7 @@ class Answering:
 
     def __init__(self, answer: Callable[[Mapping[str, Any]], tuple[int, Any]]) -> None:
         self._answer = answer
+        self.followed = 0
 
     async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
         status, said = self._answer(json.loads(json.dumps(body)))
@@ -106,3 +109,49 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
         "betas": [0.9, 0.999],
         "schedule": schedule | {"interval": "step"},
     }
+
+
+class Skipping(selectors.SelectSelector):
+    """Waits for nothing: the loop's clock goes on instead."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.now += timeout or 0.0
+        return super().select(0.0)
+
+
+@pytest.mark.parametrize(("others", "fewest", "most"), [(0, 190, 220), (150, 190, 220), (4000, 10, 40)])
+def test_with_many_functions_each_is_asked_more_rarely_and_its_end_is_seen_all_the_same(
+    others: int, fewest: int, most: int, tmp_path: Path
+) -> None:
+    """An epoch of 100 s of a worker that is as far as time is."""
+    pods = PodId("job", Role.SCHEDULER, 0), PodId("job", Role.WORKER, 0)
+    order = whole_epoch(pods, (tmp_path / "1").as_uri(), allocation=Allocation(1, 0), at=0.0, deadline=1000.0)
+    clock = Skipping()
+    loop = asyncio.SelectorEventLoop(clock)
+    loop.time = lambda: clock.now  # type: ignore[method-assign]
+    asked: list[float] = []
+
+    def answer(body: Mapping[str, Any]) -> tuple[int, Any]:
+        if body["op"] == "start" or body["wait"] == 0.0:
+            return 200, {"state": "training", "version": 0}
+        asked.append(clock.now)
+        report = {"samples": 1000, "data_size": 1000, "loss": 1.0, "train_seconds": 100.0}
+        progress = {"samples": round(10 * clock.now), "total": 1000}
+        state = "done" if clock.now >= 100.0 else "training"
+        return 200, {"state": state, "version": len(asked), "progress": progress, "report": report}
+
+    async def main() -> None:
+        calls = Answering(answer)
+        calls.followed = others
+        addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
+        document = spec(framework="pytorch", servers={"max": 0})
+        epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, 1000.0)
+        await GangClient(calls, epoch, loop.time).run(lambda _progress: None)
+        assert calls.followed == others
+
+    with contextlib.closing(loop):
+        loop.run_until_complete(main())
+    assert fewest <= len(asked) <= most
+    assert asked[-2] < 100.0 <= asked[-1] < 101.0
