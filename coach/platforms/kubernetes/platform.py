@@ -68,7 +68,7 @@ GREETING_SECONDS = 5.0
 HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
-#: Seconds for which the API server may refuse a pod because it is busy, before its gang waits as a whole.
+#: Seconds for which the API server may refuse a pod or PodGroup, before the gang waits as a whole.
 BUSY_SECONDS = 10.0
 #: What is right where there are no PodGroups, by the kind of scheduler.
 _NO_PODGROUP = {
@@ -577,7 +577,7 @@ class KubernetesPlatform:
         """Write a PodGroup; one that is still being deleted holds no pods back, and would go from under them."""
         name, began = group["metadata"]["name"], asyncio.get_running_loop().time()
         while "deletionTimestamp" in (await self._applied(f"{self._groups_path}/{name}", group))["metadata"]:
-            if asyncio.get_running_loop().time() - began > FORCE_SECONDS:
+            if asyncio.get_running_loop().time() - began > BUSY_SECONDS:
                 why = "kube-controller-manager takes its finalizer away, with --feature-gates=GenericWorkload=true"
                 raise PodError(Reason.PODS_DELAYED, f"PodGroup {name} was deleted and is still there: {why}")
             await asyncio.sleep(NAME_SECONDS)

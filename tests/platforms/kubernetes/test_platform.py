@@ -781,7 +781,8 @@ GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 def test_a_native_gang_goes_with_its_job_and_another_of_its_name_waits_until_it_has_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FORCE_SECONDS", 3.0)
+    monkeypatch.setattr(module, "FORCE_SECONDS", 0.3)  # no kubelet consents here
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.3)
 
     async def main(server: ApiServer) -> None:
         cluster, heard, job = Kubelets(server), Heard(), training_job()
@@ -808,6 +809,7 @@ def test_a_native_gang_goes_with_its_job_and_another_of_its_name_waits_until_it_
             await platform.gang(SIZE, job)
         assert raised.value.reason is Reason.PODS_DELAYED
         await platform.release([WORKER])
+        monkeypatch.setattr(module, "BUSY_SECONDS", 60.0)
         await platform.gang(SIZE, job)
         again = await cluster.there("job", GROUPS)
         assert again["metadata"]["uid"] != group["metadata"]["uid"] and "deletionTimestamp" not in again["metadata"]
