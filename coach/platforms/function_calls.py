@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Protocol
 
 import aiohttp
@@ -49,9 +48,11 @@ class Direct:
     async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
         """See FunctionCalls."""
         limits = aiohttp.ClientTimeout(total=2 * seconds, sock_connect=seconds, sock_read=seconds)
-        ask, said = partial(self._session.post, allow_redirects=False), bytearray()
+        said = bytearray()
         try:
-            async with ask(f"http://{address}/", json=body, timeout=limits) as answer:
+            async with self._session.post(
+                f"http://{address}/", json=body, timeout=limits, allow_redirects=False
+            ) as answer:
                 async for part in answer.content.iter_any():
                     said += part
                     if len(said) > LARGEST_ANSWER:
