@@ -220,7 +220,8 @@ class KubernetesPlatform:
                 await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
             if self.sees_checkpoints and spec.spec.program is None:
                 own = Path(manifests.VOLUME, manifests.CHECKPOINTS, size.job)  # else a kubelet makes it, as root
-                await asyncio.to_thread(own.mkdir, mode=0o700, exist_ok=True)
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(own.mkdir, mode=0o700, exist_ok=True)
             if spec.spec.program is not None:
                 there = any(pod.job == size.job for pod in self._objects)
                 await self._programs.gang(size, spec, manifests.owner(applied), there=there)
