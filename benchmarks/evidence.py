@@ -337,7 +337,7 @@ def rival_budgets() -> str:
 
 @block(
     "python -m benchmarks.decisions.spot FOLDER --several FOLDER",
-    "2026-11-27",
+    "2026-11-28",
     "simulated on published traces: independent of the machine",
     "spot.md",
 )
