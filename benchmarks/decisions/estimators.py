@@ -34,10 +34,11 @@ from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.cost import epoch_seconds
 from coach.core.estimation.forms import PARAMETER_SERVER
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.speed import SpeedPoint, fit_speed, next_probe
+from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach_research.estimators import evaluation as estimator_evaluation
 from coach_research.estimators.evaluation import CurveTask, Speeds
 from coach_research.estimators.measurements import Run, read_measurements, run_tasks
+from coach_research.estimators.next_probe import next_probe
 from coach_research.estimators.published import fit_thesis_quadratic
 from coach_research.estimators.table import ORIGIN, estimator_table
 

@@ -26,11 +26,9 @@ from coach.core.gang import (
     GangPlan,
     Pending,
     PodRequest,
-    all_types_present,
     plan_gang,
-    queue_key,
-    same_job_score,
 )
+from coach_research.platforms.gang_rules import all_types_present, queue_key, same_job_score
 
 RESULTS = Path(__file__).parents[2] / "results"
 Row = tuple[str, str, str, float]

@@ -37,6 +37,11 @@ class PlatformKind(StrEnum):
     KUBERNETES = "kubernetes"
     NUCLIO = "nuclio"
 
+    @property
+    def on_cluster(self) -> bool:
+        """Whether functions run in the pods of a Kubernetes cluster; otherwise on this machine."""
+        return self in {PlatformKind.KUBERNETES, PlatformKind.NUCLIO}
+
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")]
 MaybeFiles = Annotated[
@@ -170,7 +175,7 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
     """
     from coach.core.errors import UserError
 
-    if platform is PlatformKind.LOCAL:
+    if not platform.on_cluster:
         if context or namespace:
             raise UserError("--context, --namespace: only with --platform kubernetes or nuclio")
         return local_cluster(nodes, bandwidth, specs, placement)

@@ -55,13 +55,13 @@ class TextFormatter(logging.Formatter):
         return super().format(record)
 
 
-def begin_logging(chosen: LogFormat, *, debug: bool = False) -> logging.Handler:
+def begin_logging(chosen: LogFormat) -> logging.Handler:
     """Write all logs of this process to stderr; returns the log handler."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if chosen is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.DEBUG if debug else logging.INFO)
+    root.setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # These log every request that Coach itself makes: two a second for each function.
     for chatty in ("httpx", "httpcore", "asyncio"):

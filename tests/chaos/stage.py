@@ -402,7 +402,7 @@ class Stage:
     @property
     def _template(self) -> int | None:
         """The template's process: the one that its keeper has started, not one of those that it has adopted."""
-        template = self.platform.runtimes[self.framework].template
+        template = self.platform._runtimes[self.framework].result().template
         if template is None:
             return None  # it was killed, and no run has wanted the next one yet
         keeper = template._keeper.pid

@@ -42,7 +42,7 @@ def test_what_the_functions_read_is_not_refused_and_without_a_file_it_is(tmp_pat
         file.unlink()
         assert not read(path, of)
         if path.is_dir():
-            assert mismatch(path, of) is not None
+            assert mismatch(path, of) is not None, "_FOLDERS of coach/jobfiles/data_format.py: the files it needs"
         file.write_bytes(content)
 
 

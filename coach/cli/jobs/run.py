@@ -125,7 +125,7 @@ def command(  # noqa: PLR0917 - they are options
     elsewhere = parent.get("cluster") or parent.get("namespace")
     if image and not elsewhere:
         raise UserError("--image: for a cluster: coach --context NAME run ...")
-    volumes = () if platform is PlatformKind.LOCAL and not elsewhere else VOLUMES
+    volumes = VOLUMES if platform.on_cluster or elsewhere else ()
     loaded = [found] if found is not None else load(files or [], volumes=volumes, sets=set_)
     if elsewhere:
         own = {

@@ -95,7 +95,7 @@ def command(  # noqa: PLR0917 - they are options
             raise UserError(f"--allow {folder}: no such folder")
     begin_logging(log_format)
     del python  # it has set the environment
-    home, local = StateDirectory.default(), platform is PlatformKind.LOCAL
+    home, local = StateDirectory.default(), not platform.on_cluster
 
     def ready(endpoint: Endpoint) -> None:
         import logging

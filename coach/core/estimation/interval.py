@@ -63,7 +63,7 @@ def normal_quantile(share: float) -> float:
     return NormalDist().inv_cdf(share)
 
 
-def log_normal(expected: float, spread: float, z: float = Z80) -> Interval:
+def log_normal(expected: float, spread: float) -> Interval:
     """The interval of a positive quantity whose logarithm has standard deviation `spread`."""
-    factor = math.exp(min(z * spread, WIDEST))
+    factor = math.exp(min(Z80 * spread, WIDEST))
     return Interval(expected / factor, expected, expected * factor)

@@ -59,16 +59,18 @@ class Fit:
         places = zip(self.alpha, self.log_w / REACH_WORKERS, self.log_s / REACH_SERVERS, strict=True)
         self._deviations.extend((DEVIATION**2 * float(a), float(x), float(y)) for a, x, y in places)
 
-    def log_mean(self, w: FloatArray, s: FloatArray, *, parametric: bool = False) -> FloatArray:
-        """Expected ln speed at `w`, `s` [..., m]; with `parametric` by the form alone."""
+    def log_mean(self, w: FloatArray, s: FloatArray) -> FloatArray:
+        """Expected ln speed at `w`, `s` [..., m]."""
         total = np.maximum(self.form.columns(w, s) @ self.theta, self.floor)
         mean = math.log(self.scale) - np.log(total)
-        if not parametric:
-            mean = mean + kernel(np.log(w), np.log(s), self.log_w, self.log_s) @ self.alpha
+        mean = mean + kernel(np.log(w), np.log(s), self.log_w, self.log_s) @ self.alpha
         return np.clip(mean, *self.bounds)
 
     def predict_one(self, w: float, s: float, *, parametric: bool = False) -> float:
-        """exp(log_mean) at one place, in plain floats: allocation calls this for thousands of jobs."""
+        """exp(log_mean) at one place, in plain floats: allocation calls this for thousands of jobs.
+
+        With `parametric` by the form alone.
+        """
         total = max(sum(t * c for t, c in zip(self.form.terms(w, s), self._theta, strict=True)), self.floor)
         mean = math.log(self.scale) - math.log(total)
         if not parametric:

@@ -18,7 +18,7 @@ from coach.core.estimation.kriging import NOISE, Fit, fit_form
 from coach.core.estimation.numerics import ndtr
 from coach.core.estimation.observations import SpeedPoint
 
-__all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "next_probe"]
+__all__ = ["SpeedModel", "SpeedPoint", "fit_speed"]
 
 #: The computed variance is that of coefficients of any sign. As they are not negative, the true speed is less uncertain
 #: by this factor. On the models of tests/data/ps-speed, from 8 points that Coach chose, 80 % intervals then hold 90 %
@@ -30,10 +30,6 @@ MAX_SLOWED = 4.0
 #: A pod must speed a job up by at least this part of its pods' average contribution. With one worker and one server
 #: that is 2.5 %; two mini-epochs in a row differ by more.
 MIN_EFFICIENCY = 0.05
-#: Minimum relative gain in speed that a probe must promise.
-MIN_GAIN = 0.002
-#: Configurations that `next_probe` compares at most.
-MAX_CANDIDATES = 256
 #: Epochs/s without a known limit: finite, for logarithms.
 FASTEST = 1e300
 #: Speeds (epochs/s) and weights beyond these are no measurements; products of those between them are finite.
@@ -289,60 +285,10 @@ def _form(points: Sequence[SpeedPoint], either: bool) -> FormName:
     return (PARAMETER_SERVER if True in served else ALL_REDUCE).name
 
 
-def next_probe(
-    points: Sequence[SpeedPoint],
-    max_workers: int,
-    max_servers: int,
-    candidates: Sequence[tuple[int, int]] | None = None,
-) -> tuple[int, int] | None:
-    """The (workers, servers) whose measurement is expected to raise the best known speed most.
-
-    It maximizes the expected improvement over the measured configuration with the highest predicted speed. The first
-    probe is the smallest candidate. None when every candidate was measured, or when no probe is expected to raise the
-    speed by MIN_GAIN.
-    """
-    if candidates is None:
-        fewest = min(1, max_servers)
-        candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(fewest, max_servers + 1)]
-    candidates = _thinned([c for c in candidates if c[0] <= max_workers and c[1] <= max_servers])
-    if not points:
-        return min(candidates, key=lambda c: (c[0] * c[1], c), default=None)
-    measured = {(p.workers, p.servers) for p in points}
-    if measured.issuperset(candidates):
-        return None
-    fit = fit_speed(points).fit
-    best = float(fit.log_mean(*_places(sorted(measured))).max())
-    gain = expected_improvement(fit, *_places(candidates), best)
-    gain[[c in measured for c in candidates]] = -1.0
-    first = int(np.argmax(gain))
-    return candidates[first] if gain[first] >= MIN_GAIN else None
-
-
-def expected_improvement(fit: Fit, w: FloatArray, s: FloatArray, best: float | FloatArray) -> FloatArray:
-    """Expected improvement of ln speed over `best` at `w`, `s` [m], [m]."""
-    return _improvement(fit.log_mean(w, s), np.sqrt(fit.log_variance(w, s)), best)
-
-
 def _improvement(mean: FloatArray, spread: FloatArray, best: float | FloatArray) -> FloatArray:
     ahead = (mean - best) / spread
     density = np.exp(-0.5 * ahead * ahead) / math.sqrt(2.0 * math.pi)
     return np.asarray(spread * (ahead * ndtr(ahead) + density))
-
-
-def _thinned(candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """At most about MAX_CANDIDATES of them, evenly spaced in the logarithm of workers and servers."""
-    if len(candidates) <= MAX_CANDIDATES:
-        return list(candidates)
-    seen: dict[tuple[int, int], tuple[int, int]] = {}
-    steps = math.sqrt(MAX_CANDIDATES) - 1
-    reach = math.log(max(max(c) for c in candidates))
-    for c in candidates:
-        cell = (
-            round(math.log(c[0]) / reach * steps),
-            round(math.log(_fitted_servers(c[1])) / reach * steps),
-        )
-        seen[cell] = c
-    return list(seen.values())
 
 
 def _fitted_servers(servers: int) -> float:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
 from coach.core.gang.packing import Packing, Placements, how_many, pack, place_each
-from coach.core.gang.rules import ForeignPod, PodRequest, queue_key
+from coach.core.gang.requests import ForeignPod, PodRequest
 from coach.core.gang.snapshot import ROLES, Snapshot
 
 #: One scheduler, one server and one worker: the least that can run an epoch with servers (thesis section 4.1).
@@ -33,6 +33,10 @@ class PendingReason(StrEnum):
     WAITING_CAPACITY = "WaitingCapacity"  #: other pods hold the capacity
 
 
+#: A gang that waits for one of these reasons has a claim on the capacity that the gangs behind it could take.
+CLAIMS = (PendingReason.WAITING_CAPACITY, PendingReason.DRAINING)
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """A job's pods that need nodes, and how many of each role the job requires to run at all."""
@@ -42,16 +46,6 @@ class Gang:
     required: Mapping[Role, int] = field(default_factory=lambda: SMALLEST)
     #: Seconds for which it will hold its pods if it starts now; None if unknown.
     length: float | None = None
-
-    @property
-    def key(self) -> tuple[int, float, str]:
-        """Queue order of gangs: that of their first members, with the job's name in place of the pod's.
-
-        By pod name the pods of jobs `a` and `a-t`, created at once, would alternate: `a-server-0`,
-        `a-t-scheduler-0`, `a-worker-0`.
-        """
-        first = min((queue_key(member) for member in self.members), default=None)
-        return (first.minus_priority, first.created, self.job) if first else (0, 0.0, self.job)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
-from coach.core.gang.rules import ForeignPod, PodRequest
+from coach.core.gang.requests import ForeignPod, PodRequest
 
 #: Role order where nothing else decides.
 ROLES = tuple(Role)

@@ -16,8 +16,7 @@ from functools import lru_cache
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
-from coach.core.gang.plan import plan_required
-from coach.core.gang.queue import CLAIMS
+from coach.core.gang.plan import CLAIMS, plan_required
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.job_view import ReducerJobView

@@ -1,6 +1,6 @@
 """When jobs that wait for room are expected to start: their queue, run ahead under many possible ends of the others.
 
-The queue's own rule (`coach.core.gang.queue`, strict): in its order, each job starts as soon as its smallest gang fits,
+The queue's own strict rule: in its order, each job starts as soon as its smallest gang fits,
 and none passes the one before it. A running job is taken to keep its pods until it ends. It may also shrink for those
 that wait, at the end of an epoch; to count on that predicts starts that are too early.
 

@@ -231,7 +231,8 @@ class JobSpec(SpecModel):
     parameter_server: ParameterServer = Field(
         default=ParameterServer.PS_LITE,
         description="Of an MXNet job: `ps-lite`, MXNet's own, whose group is formed anew for each allocation; or "
-        "`elastic`, Coach's: workers and servers come, go and die while it trains. SGD, Adam and AdamW run on these.",
+        "`elastic`, Coach's: workers and servers come, go and die while it trains. "
+        f"On these run: {', '.join(SERVED_OPTIMIZERS)}.",
     )
     deterministic: StrictBool = Field(
         default=False,

@@ -102,16 +102,6 @@ class LocalPlatform:
         """Nothing here outlives its handler."""
         return ()
 
-    @property
-    def runtimes(self) -> dict[Framework, Runtime]:
-        """Those that are ready."""
-        done = {each: opening for each, opening in self._runtimes.items() if opening.done()}
-        return {
-            each: opening.result()
-            for each, opening in done.items()
-            if not opening.cancelled() and not opening.exception()
-        }
-
     async def _runtime(self, framework: Framework) -> Runtime:
         """The functions of a framework, made ready when they are first needed. Raises PermanentError."""
         opening = self._runtimes.get(framework)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coach.core.estimation.convergence import CurvePoint, Metric, fit_convergence
-from coach.core.estimation.speed import SpeedPoint, fit_speed, next_probe
+from coach.core.estimation.speed import SpeedPoint, fit_speed
+from coach_research.estimators.next_probe import next_probe
 from coach_research.estimators.published import fit_optimus_speed, fit_thesis_curve, fit_thesis_quadratic
 
 Configuration = tuple[int, int]  #: (workers, servers)

@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 
 from coach.core.cluster import CapacityType, Node, Pod, PodId, Resources
 from coach.core.errors import UserError
-from coach.core.gang.rules import PodRequest, all_types_present, queue_key, same_job_score
+from coach.core.gang import PodRequest
 from coach.core.policies.api.parameters import form, parsed
+from coach_research.platforms.gang_rules import all_types_present, queue_key, same_job_score
 
 FloatArray = NDArray[np.float64]
 #: Tolerance when demands are compared with free capacity, for rounding in sums.

@@ -25,8 +25,9 @@ from coach.core.estimation import (
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.first_passage import ending_times, max_noise
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.speed import SpeedPoint, fit_speed, next_probe
+from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.core.money import PRICE_BOOKS
+from coach_research.estimators.next_probe import next_probe
 
 EXTREME = (0.0, 5e-324, 2.2e-308, 1e-300, 1e-30, 1.0, 1e30, 1e154, 1e300, 1.7e308)
 positive = st.sampled_from(EXTREME[1:]) | st.floats(5e-324, 1.7e308)

@@ -14,7 +14,8 @@ from coach.core.estimation import kriging, speed
 from coach.core.estimation.aggregation import merged
 from coach.core.estimation.forms import PARAMETER_SERVER
 from coach.core.estimation.kriging import fit_form
-from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed, next_probe
+from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed
+from coach_research.estimators.next_probe import next_probe
 
 counts = st.integers(1, 64)
 points = st.lists(

@@ -16,20 +16,17 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
 from coach.core.gang import (
-    Backfill,
     ForeignPod,
     Gang,
     GangPlan,
     Pending,
     PendingReason,
     PodRequest,
-    all_types_present,
     never_fits,
     plan_gang,
-    queue_key,
-    same_job_score,
-    schedule_queue,
 )
+from coach_research.platforms.gang_rules import all_types_present, queue_key, same_job_score
+from tests.oracles.gang_queue import Backfill, gang_key, schedule_queue
 
 pytestmark = pytest.mark.standard
 
@@ -354,7 +351,7 @@ def test_easy_backfill_never_delays_the_head_when_predictions_hold(
     heads = [gang for gang in heads if strict[gang.job].reason is PendingReason.WAITING_CAPACITY]  # type: ignore[union-attr]
     if not heads:
         return
-    head = min(heads, key=lambda gang: gang.key)
+    head = min(heads, key=gang_key)
 
     def start(outcomes: dict[str, GangPlan | Pending]) -> float | None:
         """When the head fits, if every job ends as predicted and no other job starts."""

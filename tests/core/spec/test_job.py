@@ -242,7 +242,7 @@ REFUSED = [
     ),
     ({"framework": "torch"}, "framework", "'mxnet', 'pytorch' or 'any'"),
     (
-        {"framework": "pytorch", "servers": {"max": 2}, "optimizer": {"name": "Adagrad", "lr": 0.1}},
+        {"framework": "pytorch", "servers": {"max": 2}, "optimizer": {"name": "Rprop", "lr": 0.1}},
         "",
         "optimizer.name: does not run on elastic servers",
     ),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from coach.core.spec.job import SERVED_OPTIMIZERS
 from coach.core.spec.training import Framework
 from coach.handler.known_optimizers import optimizers_here
 from coach.jobfiles.optimizers import FLAG, NUMBER, WORD
@@ -16,9 +17,10 @@ CREATE = """
 import json, sys
 sys.path.insert(0, "functions")
 from training.mxnet.optimizers import from_spec
+from training.mxnet.served import OPTIMIZERS
 for name, arguments in json.loads('SPECS').items():
     from_spec({"name": name, **arguments})
-print("made")
+print(json.dumps([name.lower() for name in OPTIMIZERS]))
 """
 
 
@@ -37,4 +39,5 @@ def test_the_functions_make_each_of_them_with_all_its_arguments() -> None:
         name: {key: example[kind] for key, kind in one.arguments.items()}
         for name, one in optimizers_here(Framework.MXNET).optimizers.items()
     }
-    assert run_python(CREATE.replace("SPECS", json.dumps(specs))).splitlines()[-1] == "made"
+    served = json.loads(run_python(CREATE.replace("SPECS", json.dumps(specs))).splitlines()[-1])
+    assert served == list(SERVED_OPTIMIZERS), "OPTIMIZERS of functions/training/mxnet/served.py"

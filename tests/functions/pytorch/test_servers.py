@@ -109,7 +109,7 @@ UNUSED = MLP.replace("nn.Sequential(", "Unused(").replace(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"optimizer": {"name": "Adagrad", "learning_rate": 0.1}}, "use SGD, Adam, AdamW; or servers: 0"),
+        ({"optimizer": {"name": "Rprop", "learning_rate": 0.1}}, "Rprop does not run on parameter servers; use SGD"),
         ({"optimizer": {"name": "Adam", "learning_rate": 0.1, "amsgrad": True}}, "amsgrad of Adam is not on parameter"),
         ({"text": UNUSED}, "the loss does not depend on spare"),
     ],

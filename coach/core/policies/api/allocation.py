@@ -6,9 +6,10 @@ A policy decides for all jobs at once how many workers and servers each should h
     decision.allocations["lenet"]        # Allocation(2, 1), or None: the job must wait
     decision.steps                       # why, step by step
 
-It is pure: it reads the views, keeps no state between calls that changes a decision, and has no clock and no
-randomness. The order of `jobs` does not matter. It sees what an epoch may cost, but it does not reserve money: the
-driver checks the budget again when it reserves, so no policy can overspend.
+It is pure: it reads the views, keeps no state between calls that changes a decision, and has no clock. What it draws
+comes from its field `rng`, as `coach.core.policies.api.parameters` says. The order of `jobs` does not matter. It sees
+what an epoch may cost, but it does not reserve money: the driver checks the budget again when it reserves, so no
+policy can overspend.
 
 When it is called: `cadence` None means whenever a job is at the boundary of an epoch, arrives or ends. The driver
 passes all jobs that have not ended, also those in the middle of an epoch (`busy`). The allocation of a busy job is for

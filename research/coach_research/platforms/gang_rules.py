@@ -1,44 +1,21 @@
 """The thesis's three rules (section 4.5, algorithms 1-3), exactly: queue order, filter, score.
 
 They decide pod by pod and do not count: a job with two workers passes the filter with one of them, and the score does
-not distinguish an empty node from one that holds the job already. `plan` corrects both; the rules are the baseline.
+not distinguish an empty node from one that holds the job already. `coach.core.gang` corrects both; the rules are the
+baseline. All three let pods pass that are not ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from coach.core.cluster import Pod, PodId, Resources, Role
+from coach.core.cluster import Pod, Role
+from coach.core.gang import ForeignPod, PodRequest
 
 #: The thesis's scores (algorithm 3).
 BEST_SCORE = 100
 WORST_SCORE = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PodRequest:
-    """A pod of ours in the scheduling queue. All fields but `planned_node` are fixed when it is created."""
-
-    id: PodId
-    requests: Resources
-    priority: int = 0
-    #: When its job was created, seconds on the driver's clock; the same for all pods of a job.
-    job_created: float = 0.0
-    #: The node that a plan gave it, until it is bound there: it counts as present and holds its requests.
-    planned_node: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignPod:
-    """A pod that is not ours. It holds its requests on its `node`; all three rules let it pass."""
-
-    name: str
-    requests: Resources
-    priority: int = 0
-    created: float = 0.0
-    node: str | None = None
 
 
 class QueueKey(NamedTuple):

@@ -1,4 +1,4 @@
-"""Several gangs in queue order on one snapshot, and which gangs may pass one that waits for capacity.
+"""The queue of the kube-scheduler's plugins in Python: gangs in order, and which may pass one that waits for capacity.
 
 Required members come first, gang by gang in queue order. Optional members come after all required ones, so that no job
 grows into the capacity in which the next one could start. A gang that waits for something other than capacity (members
@@ -14,12 +14,10 @@ from enum import StrEnum
 
 from coach.core.cluster import Node, Pod
 from coach.core.gang.packing import Placements, pack
-from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, add_optional, plan_required, planned
-from coach.core.gang.rules import ForeignPod, PodRequest
+from coach.core.gang.plan import CLAIMS, Gang, GangPlan, Pending, PendingReason, add_optional, plan_required, planned
+from coach.core.gang.requests import ForeignPod, PodRequest
 from coach.core.gang.snapshot import Snapshot
-
-#: A gang that waits for one of these reasons has a claim on the capacity that the gangs behind it could take.
-CLAIMS = (PendingReason.WAITING_CAPACITY, PendingReason.DRAINING)
+from coach_research.platforms.gang_rules import queue_key
 
 
 class Backfill(StrEnum):
@@ -45,6 +43,16 @@ class _Head:
     shadow: Snapshot | None
 
 
+def gang_key(gang: Gang) -> tuple[int, float, str]:
+    """Queue order of gangs: that of their first members, with the job's name in place of the pod's.
+
+    By pod name the pods of jobs `a` and `a-t`, created at once, would alternate: `a-server-0`, `a-t-scheduler-0`,
+    `a-worker-0`.
+    """
+    first = min((queue_key(member) for member in gang.members), default=None)
+    return (first.minus_priority, first.created, gang.job) if first else (0, 0.0, gang.job)
+
+
 def schedule_queue(
     gangs: Iterable[Gang],
     nodes: Iterable[Node],
@@ -58,7 +66,7 @@ def schedule_queue(
 
     `ends`: in how many seconds each job that holds pods is predicted to release them (for `Backfill.EASY`).
     """
-    ordered = sorted(gangs, key=lambda gang: gang.key)
+    ordered = sorted(gangs, key=gang_key)
     snapshot = Snapshot(nodes, bound)
     for gang in ordered:
         snapshot.commit(gang.members, planned(gang, snapshot))
