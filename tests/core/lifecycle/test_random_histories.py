@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coach.core.jobs.reasons import State
-from tests.core.lifecycle.random_histories import Scenario, SeededDraws, draw, draw_programs, main, play
+from tests.core.lifecycle.random_histories import Scenario, SeededDraws, draw, draw_elastic, draw_programs, main, play
 
 pytestmark = pytest.mark.standard
 
@@ -67,6 +67,12 @@ def test_sixty_histories_from_a_seed_break_no_rule(capsys: Any) -> None:
 def test_sixty_histories_of_programs_break_no_rule(capsys: Any) -> None:
     assert main(60, 7, draw_programs) == 0, capsys.readouterr().out
     assert "| overshoots | 0 |" in capsys.readouterr().out
+
+
+def test_twenty_histories_of_elastic_groups_break_no_rule(capsys: Any) -> None:
+    assert main(20, 11, draw_elastic) == 0, capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "| overshoots | 0 |" in table and "gifts within an epoch | 0 |" not in table
 
 
 def test_the_same_events_lead_to_the_same_actions() -> None:
