@@ -11,6 +11,7 @@
 # make test-trackers what `coach export --to` writes, read by MLflow, TensorBoard and W&B themselves
 # make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG;
 #                  ALL=1: everything that may happen to them, as in make all-tests
+# make test-versions   the chart, the controller and a gang on Kubernetes 1.34, 1.36 and 1.37 (needs root and Go)
 # make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
 # make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
 # make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
@@ -33,7 +34,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -115,9 +116,11 @@ test-quick: setup data
 test-logic: setup data
 	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch and not web,logic)
 
+# The folders that have such tests: reading all the others takes half a minute.
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
+PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles tests/platforms tests/research/platforms
 test-processes: setup data control-plane
-	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
+	@$(PYTEST) -q $(PROCESSES) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
 
 test-commands: setup data control-plane helm
 	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/commands | /'
@@ -149,6 +152,16 @@ kubernetes: setup data helm $(if $(ALL),object-store)
 	@.venv/bin/python -m tests.kubernetes.cluster check
 	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
 	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
+
+# What an API server takes and answers, and gangs in pods of real kubelets, on the other versions of Kubernetes.
+VERSIONS := 1.34 1.36 1.37
+API_TESTS := tests/packaging/test_chart.py tests/packaging/test_network_policies.py tests/controller tests/platforms/kubernetes/test_platform.py tests/platforms/kubernetes/test_programs.py
+test-versions: setup data helm
+	@$(MAKE) --no-print-directory -s -C scheduler-plugins $(VERSIONS:%=bin/controlplane-%)
+	@.venv/bin/python scripts/images.py --with debian
+	@for version in $(VERSIONS); do echo "Kubernetes $$version"; export COACH_KUBERNETES=$$version; \
+		$(PYTEST) -q -m 'not full and not mxnet' $(API_TESTS); \
+		$(PYTEST) -q tests/kubernetes/test_first_job.py; done
 
 docs: .venv-docs/.ready
 	@rm -rf .cache/docs .cache/site && cp -r docs .cache/docs && cp scripts/site/api.rst .cache/docs/reference

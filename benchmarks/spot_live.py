@@ -8,14 +8,12 @@ under way is lost with its node. Its speeds are measured as it trains. Each star
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.decisions.spot import CHANGE, EVERY_HOURS, SPEEDS, SPOT, WORK, starts
+from benchmarks.decisions.spot import CHANGE, SPEEDS, SPOT, WORK, given, say, starts
 from coach.core.cluster import Instance, Node, Resources
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
@@ -117,19 +115,8 @@ def table(traces: Sequence[Trace], every: float) -> str:
 
 def main() -> None:
     """Print the table, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="the traces of one machine")
-    parser.add_argument("--every", type=float, default=EVERY_HOURS, help="hours between two starts")
-    parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    traces = [Trace.read(path) for path in sorted(given.folder.glob("*.json"))]
-    if not traces:
-        parser.error(f"{given.folder}: no traces (*.json); clone skypilot-org/spot-traces, and name its folder")
-    text = f"# Spot nodes by the code that decides live\n\n{table(traces, given.every)}\n"
-    if given.write is None:
-        print(text)
-    else:
-        given.write.write_text(text)
+    asked = given(__doc__)
+    say(f"# Spot nodes by the code that decides live\n\n{table(asked.traces, asked.every)}\n", asked.write)
 
 
 if __name__ == "__main__":

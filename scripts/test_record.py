@@ -62,6 +62,7 @@ def parts() -> dict[str, list[str]]:
         "test-pytorch ALL=1",
         "test-trackers",
         "test-kubernetes ALL=1",
+        "test-versions",
         "test-go",
         "test-go-race",
         "check",

@@ -34,6 +34,18 @@ def test_an_old_name_does_not_come_back(old: str) -> None:
     assert not found, f"write {OLD[old]}"
 
 
+def test_make_test_looks_for_processes_in_every_folder_whose_tests_start_some() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    folders = re.findall(r"^(?:COMMANDS|PROCESSES) := (.*)", makefile, re.M)
+    known = [ROOT / folder for line in folders for folder in line.split()] + [ROOT / "tests/web", Path(__file__)]
+    marked = [
+        path for path in tracked("tests/*.py") if re.search(r"mark\.(processes|mxnet)\b", path.read_text("utf-8"))
+    ]
+    assert len(marked) > 50, "another mark?"
+    missing = [str(path) for path in marked if not any(path.is_relative_to(one) for one in known)]
+    assert not missing, "name their folders in PROCESSES of the Makefile"
+
+
 def test_no_folder_has_more_files_than_fit_on_a_screen() -> None:
     sizes: Counter[Path] = Counter(path.parent.relative_to(ROOT) for path in tracked("*.py", "*.go"))
     large = {str(folder): size for folder, size in sizes.items() if size > 18}

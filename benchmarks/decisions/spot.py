@@ -115,25 +115,42 @@ def together(traces: Sequence[Trace]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Print the table, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def given(description: str | None, several: bool = False) -> argparse.Namespace:
+    """What the command line says; `traces` are those of the folder."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the traces of one machine")
-    parser.add_argument("--several", type=Path, help="the folder of the traces of 16 machines")
+    if several:
+        parser.add_argument("--several", type=Path, help="the folder of the traces of 16 machines")
     parser.add_argument("--every", type=float, default=EVERY_HOURS, help="hours between two starts")
     parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    traces = [Trace.read(path) for path in sorted(given.folder.glob("*.json"))]
-    if not traces:
-        parser.error(f"{given.folder}: no traces (*.json); clone skypilot-org/spot-traces, and name its folder")
-    text = f"# Spot machines under a deadline\n\n{table(traces, given.every)}\n"
-    if given.several is not None:
-        several = [Trace.read(path) for path in sorted(given.several.glob("*.json"))]
-        text += f"\nWhere one machine is to be had (16-node traces of the same repository):\n\n{together(several)}\n"
-    if given.write is None:
+    found = parser.parse_args()
+    found.traces = read(found.folder)
+    if not found.traces:
+        parser.error(f"{found.folder}: no traces (*.json); clone skypilot-org/spot-traces, and name its folder")
+    return found
+
+
+def read(folder: Path) -> list[Trace]:
+    """All traces of a folder."""
+    return [Trace.read(path) for path in sorted(folder.glob("*.json"))]
+
+
+def say(text: str, file: Path | None) -> None:
+    """Print a page, or write it."""
+    if file is None:
         print(text)
     else:
-        given.write.write_text(text)
+        file.write_text(text)
+
+
+def main() -> None:
+    """Print the table, or write it."""
+    asked = given(__doc__, several=True)
+    text = f"# Spot machines under a deadline\n\n{table(asked.traces, asked.every)}\n"
+    if asked.several is not None:
+        several = together(read(asked.several))
+        text += f"\nWhere one machine is to be had (16-node traces of the same repository):\n\n{several}\n"
+    say(text, asked.write)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 A real etcd and kube-apiserver, `coach serve` and Coach's scheduler as processes. What the cluster lacks is played by
 this process: nodes, and kubelets that say of a bound pod that it is ready, at an address of this machine where a
-function answers that it trains, and goes on doing so. Each job is of PyTorch: a scheduler and a worker, two pods.
+function answers that it trains, and goes on doing so, and that keep each pod's log open, which is empty.
+Each job is of PyTorch: a scheduler and a worker, two pods.
 CPU seconds and memory are of /proc; requests are counted in the API server's audit log, by user agent.
 """
 
@@ -19,6 +20,7 @@ import json
 import os
 import resource
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -85,14 +87,20 @@ class Kubelets:
         self._few = asyncio.Semaphore(16)
         self._versions = collections.Counter[str]()
 
-    async def nodes(self, count: int) -> None:
-        """Make so many."""
+    async def nodes(self, count: int, certificates: Path) -> None:
+        """Make so many, whose kubelets are one."""
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificates / "apiserver.crt", certificates / "apiserver.key")
+        kubelet = await asyncio.start_server(self._log, "127.0.0.1", 0, ssl=tls, backlog=1000)
+        port = kubelet.sockets[0].getsockname()[1]
         for number in range(count):
             name = f"n{number}"
             await self._send("POST", f"{CORE}/nodes", {"metadata": {"name": name}})
             status = {
                 "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
             }
             await self._send("PATCH", f"{CORE}/nodes/{name}/status", {"status": status})
 
@@ -136,6 +144,16 @@ class Kubelets:
         answer = await self._api.request(method, path, content=json.dumps(body), headers={"content-type": kind})
         if answer.status_code not in (200, 201, 202, 404, 409):
             raise RuntimeError(f"{method} {path}: {answer.text}")
+
+    @staticmethod
+    async def _log(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A pod's log, which goes on without a line until the connection is closed."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: text/plain\r\n\r\n")
+            await writer.drain()
+            await reader.read()
+        writer.close()
 
     async def _function(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read requests and answer them, until the connection is closed."""
@@ -226,7 +244,7 @@ async def measure(count: int, folder: Path) -> list[dict[str, Any]]:
         for name in ("trainingjob", "trainingbudget", "trainingsearch", "gang"):
             served(server.admin, yaml.safe_load((ROOT / f"deploy/chart/files/{name}-crd.yaml").read_text()))
         kubelets = Kubelets(server)
-        await kubelets.nodes(NODES)
+        await kubelets.nodes(NODES, folder / "certificates")
         following = asyncio.create_task(kubelets.follow(2 * count))
         command, environment = handler(server, folder)
         with (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import statistics
@@ -19,14 +20,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
-
 from benchmarks import harness
 from coach.core.cluster import Allocation, Pod, PodId, Resources, Role
 from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.epoch import EpochKind
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder
+from coach.platforms.function_calls import Direct
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
@@ -79,7 +79,7 @@ async def _measure() -> dict[str, float]:
                 "start 3, third ms": 1e3 * starts[2][0],
             }
             addresses = starts[2][1]
-            await asyncio.gather(*(_idle(platform._http, address) for address in addresses.values()))
+            await asyncio.gather(*(_idle(platform._calls, address) for address in addresses.values()))
             row |= _memory(platform)
             row["pause ms"] = 1e3 * await _pause(platform, addresses, folder)
             worker = next(pod for pod in addresses if pod.role is Role.WORKER)
@@ -89,7 +89,7 @@ async def _measure() -> dict[str, float]:
             await lost[worker].wait()
             address = (await platform.deploy(_pod(worker), _job(worker.job))).address
             row["kill to answer ms"] = 1e3 * (time.monotonic() - began)
-            await _idle(platform._http, address)
+            await _idle(platform._calls, address)
             row["kill to warm ms"] = 1e3 * (time.monotonic() - began)
             return row
         finally:
@@ -122,9 +122,9 @@ async def _start(platform: LocalPlatform, job: str) -> tuple[float, dict[PodId, 
     return seconds, {pod: made.address for pod, made in zip(pods, deployed, strict=True)}
 
 
-async def _idle(http: httpx.AsyncClient, address: str) -> None:
+async def _idle(calls: Direct, address: str) -> None:
     """Until the function's zygote is warm."""
-    while (await http.post(f"http://{address}/", json={"op": "health"})).json()["state"] != "idle":
+    while json.loads((await calls.post(address, {"op": "health"}, 10))[1])["state"] != "idle":
         await asyncio.sleep(0.002)
 
 

@@ -20,14 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from benchmarks import harness
 from coach.core.cluster import PodId, Role
 from coach.core.jobs import actions as act
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder
+from coach.platforms.function_calls import Direct, Unanswered
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.environment import Functions
 
@@ -43,6 +42,7 @@ async def _cold_epoch(
     number = next(_numbers)
     addresses: dict[PodId, str] = {}
     processes = []
+    calls = Direct()
     env = {**os.environ, **functions.env, "COACH_DATA_CACHE": "", "PYTHONPATH": str(functions.folder)}
     for index, pod in enumerate(order.pods):
         host = f"127.60.{number % 250 + 1}.{index + 1}"
@@ -51,31 +51,31 @@ async def _cold_epoch(
         with (folder / f"{number}-{pod.name}.log").open("wb") as log:
             processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
-            await asyncio.gather(*(_ready(http, address) for address in addresses.values()))
-            starting = time.monotonic() - began
-            client = GangClient(http, EpochOrder(order, spec, addresses, time.time() + 600), time.time)
-            await asyncio.gather(*(client._start(member) for member in client.members))
-            workers = [member for member in client.members if member.pod.role is Role.WORKER]
-            while True:
-                await asyncio.sleep(POLL_SECONDS)
-                body = {"op": "status", "epoch": order.token, "wait": 0, "seen": -1}
-                answers = [await client._call(member, body, 30) for member in workers]
-                if any(answer["state"] in ("failed", "stopped") for answer in answers):
-                    raise RuntimeError(answers)
-                if all(answer["state"] == "done" for answer in answers):
-                    return time.monotonic() - began, starting, answers[0]["report"]
+        await asyncio.gather(*(_ready(calls, address) for address in addresses.values()))
+        starting = time.monotonic() - began
+        client = GangClient(calls, EpochOrder(order, spec, addresses, time.time() + 600), time.time)
+        await asyncio.gather(*(client._start(member) for member in client.members))
+        workers = [member for member in client.members if member.pod.role is Role.WORKER]
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            body = {"op": "status", "epoch": order.token, "wait": 0, "seen": -1}
+            answers = [await client._call(member, body, 30) for member in workers]
+            if any(answer["state"] in ("failed", "stopped") for answer in answers):
+                raise RuntimeError(answers)
+            if all(answer["state"] == "done" for answer in answers):
+                return time.monotonic() - began, starting, answers[0]["report"]
     finally:
+        await calls.close()
         for process in processes:
             process.kill()
             process.wait()
 
 
-async def _ready(http: httpx.AsyncClient, address: str) -> None:
+async def _ready(calls: Direct, address: str) -> None:
     """Wait until a function answers."""
     while True:
-        with contextlib.suppress(httpx.TransportError):
-            await http.get(f"http://{address}/ready")
+        with contextlib.suppress(Unanswered):
+            await calls.post(address, {"op": "health"}, 30)
             return
         await asyncio.sleep(0.02)
 

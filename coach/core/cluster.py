@@ -145,11 +145,13 @@ class Pod:
     """A pod that is bound to a node and holds resources there, ready or not.
 
     `node` is empty until the cluster's own scheduler has placed the pod (`Placement.DEFAULT`); it holds nothing then.
+    `capacity`: the nodes which that scheduler may choose, of a job with `spec.spot`; None: any.
     """
 
     id: PodId
     node: str
     requests: Resources
+    capacity: CapacityType | None = None
 
 
 def by_node(pods: Iterable[Pod]) -> dict[str, Resources]:

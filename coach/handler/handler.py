@@ -496,13 +496,3 @@ def _wrong(report: EpochReport) -> tuple[Reason, str] | None:
         what = f"{report.samples} samples of {report.data_size} in {seconds} s"
         return Reason.INTERNAL, f"the functions report {what}"
     return None
-
-
-@contextlib.contextmanager
-def observing(handler: Handler, observer: Observer) -> Any:
-    """Have `observer` called for the length of a block."""
-    handler.observers.append(observer)
-    try:
-        yield
-    finally:
-        handler.observers.remove(observer)

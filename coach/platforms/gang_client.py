@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import httpx
 
 from coach.core.cluster import PodId, Role
 from coach.core.jobs.actions import StallTimeouts
@@ -23,7 +22,7 @@ from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
 from coach.core.spec.job import JobSpec
 from coach.core.spec.training import Framework
 from coach.platforms.base import EpochError, EpochOrder, Progress
-from coach.platforms.cancellation import cancellable
+from coach.platforms.function_calls import FunctionCalls, Unanswered
 
 #: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
@@ -112,8 +111,8 @@ class Progressing:
 class GangClient:
     """Runs one epoch at a time on the functions of one job."""
 
-    def __init__(self, http: httpx.AsyncClient, order: EpochOrder, now: Callable[[], float]) -> None:
-        self._http = http
+    def __init__(self, calls: FunctionCalls, order: EpochOrder, now: Callable[[], float]) -> None:
+        self._calls = calls
         self._order = order
         self._now = now
         self.invocations = 0
@@ -380,35 +379,32 @@ class GangClient:
                     await asyncio.wait_for(leaves.wait(), pause)
 
     async def _call(self, member: Member, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-        response = await self._post(member, body, timeout)
+        status, said = await self._post(member, body, timeout)
         try:
-            answer: dict[str, Any] = response.json()
+            answer: dict[str, Any] = json.loads(said)
         except ValueError:
             answer = {}
-        if response.status_code >= 400:
+        if status >= 400:
             error = answer.get("error") or {}
-            words = error.get("message") or f"answered {response.status_code}: {response.text[:500]}"
-            if response.status_code >= 500 and not error:
+            words = error.get("message") or f"answered {status}: {said.decode(errors='replace')[:500]}"
+            if status >= 500 and not error:
                 # Not the function answered, but its host or a proxy.
                 self.silent.add(member.pod)
                 raise MemberError(member, Reason.FUNCTION_LOST, words)
             raise MemberError(member, _reason(error.get("reason")), words)
         return answer
 
-    async def _post(self, member: Member, body: dict[str, Any], timeout: float) -> httpx.Response:
+    async def _post(self, member: Member, body: dict[str, Any], timeout: float) -> tuple[int, bytes]:
         while True:
             self.invocations += 1
             began = self._now()
             try:
-                request = self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
-                return await cancellable(request)
-            except httpx.HTTPError as error:
-                away = self._now() - began > timeout + AWAY_SECONDS
-                if isinstance(error, httpx.TimeoutException) and away:
+                return await self._calls.post(member.address, body, timeout)
+            except Unanswered as error:
+                if error.late and self._now() - began > timeout + AWAY_SECONDS:
                     continue
                 self.silent.add(member.pod)
-                what = f"does not answer ({type(error).__name__})"
-                raise MemberError(member, Reason.FUNCTION_LOST, what) from error
+                raise MemberError(member, Reason.FUNCTION_LOST, f"does not answer ({error})") from error
 
     async def _end_group(self, group: str, members: Sequence[Member]) -> None:
         """Stop these members, whatever they answer: one that does not is ended by its own deadline."""

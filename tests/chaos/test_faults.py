@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,81 +31,98 @@ from tests.chaos.stage import ROOMY, Stage, losses
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
 
-def run_with(name: str, disturb: Callable[[Stage], None]) -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
-    """A job on a stage of its own, its failed attempts, and the losses of an undisturbed one."""
+CUT, PORT, NAN = "cut", "port", "nan"
 
-    async def main() -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
+
+def damage(stage: Stage, cut: list[Path]) -> None:
+    """Cut the checkpoint of the fourth epoch. It is read again only by a new group: so a worker is killed as well."""
+
+    def look(event: ev.Event, actions: Sequence[act.Action]) -> None:
+        orders = [action for action in actions if isinstance(action, act.RunEpoch) and action.job == CUT]
+        if orders and orders[0].number == 5 and not cut:
+            path = Path((orders[0].weights_in or "").removeprefix("file://"))
+            path.write_bytes(path.read_bytes()[:-100])
+            cut.append(path)
+            pid = stage.process(CUT, Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 5, 0.0))
+            assert pid
+            os.kill(pid, signal.SIGKILL)
+
+    stage.handler.observers.append(look)
+
+
+def take(stage: Stage, other: socket.socket) -> None:
+    """Listen where the liveness hub of the job's first group would."""
+    # A connection of an earlier test that is still in TIME_WAIT on that address would be no listener.
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    def look(event: ev.Event, _: Sequence[act.Action]) -> None:
+        if isinstance(event, ev.PodReady) and event.pod.name == f"{PORT}-scheduler-0":
+            other.bind((event.address.partition(":")[0], FIRST_PORT + 2 + 1))
+            other.listen()
+
+    stage.handler.observers.append(look)
+
+
+@dataclass
+class Struck:
+    """What became of the jobs on one stage, their failed attempts, and the losses of an undisturbed one."""
+
+    jobs: dict[str, Job]
+    failed: list[ev.EpochFailed]
+    cut: list[Path]
+    calm: tuple[float, ...]
+
+    def failures(self, name: str) -> list[ev.EpochFailed]:
+        return [event for event in self.failed if event.job == name]
+
+
+@pytest.fixture(scope="module")
+def struck(functions: None, tmp_path_factory: pytest.TempPathFactory) -> Struck:
+    """One job after the other, each with its fault."""
+    model = tmp_path_factory.mktemp("nan") / "model.py"
+    text = (Path(__file__).parent / "model.py").read_text().replace("def loss()", "def finite()")
+    model.write_text(text + "\n\ndef loss():\n    return lambda output, label: finite()(output, label) / 0\n")
+
+    async def main() -> Struck:
         async with Stage.open() as stage:
-            failed: list[ev.EpochFailed] = []
+            found = Struck({}, [], [], stage.calm)
 
             def note(event: ev.Event, _: Sequence[act.Action]) -> None:
-                if isinstance(event, ev.EpochFailed) and event.job == name:
-                    failed.append(event)
+                if isinstance(event, ev.EpochFailed):
+                    found.failed.append(event)
 
             stage.handler.observers.append(note)
-            disturb(stage)
-            return await stage.run(name, probing=False), failed, stage.calm
+            damage(stage, found.cut)
+            found.jobs[CUT] = await stage.run(CUT, probing=False)
+            with socket.socket() as other:
+                take(stage, other)
+                found.jobs[PORT] = await stage.run(PORT, probing=False)
+            found.jobs[NAN] = await stage.run(NAN, probing=False, model={"file": model.as_uri()})
+            return found
 
     return asyncio.run(main())
 
 
-def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
-    """It is read again only by a new group: so a worker is killed as well."""
-    cut: list[Path] = []
-
-    def disturb(stage: Stage) -> None:
-        def damage(event: ev.Event, actions: Sequence[act.Action]) -> None:
-            orders = [action for action in actions if isinstance(action, act.RunEpoch) and action.job == "cut"]
-            if orders and orders[0].number == 5 and not cut:
-                path = Path((orders[0].weights_in or "").removeprefix("file://"))
-                path.write_bytes(path.read_bytes()[:-100])
-                cut.append(path)
-                pid = stage.process("cut", Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 5, 0.0))
-                assert pid
-                os.kill(pid, signal.SIGKILL)
-
-        stage.handler.observers.append(damage)
-
-    job, failed, calm = run_with("cut", disturb)
+def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it(struck: Struck) -> None:
+    job, failed = struck.jobs[CUT], struck.failures(CUT)
     # Where the worker dies before its order comes, no member loses a peer: a new group is formed at once.
     reasons = [event.reason for event in failed if event.reason is not Reason.PEER_LOST]
-    assert cut and reasons == [Reason.CHECKPOINT_INVALID]
+    assert struck.cut and reasons == [Reason.CHECKPOINT_INVALID]
     # The failed attempts, and the fourth epoch once more.
     assert job.attempts == len(job.epochs) + len(failed) + 1
-    assert not losses(job, len(failed) + 1, calm)
+    assert not losses(job, len(failed) + 1, struck.calm)
     assert job.ledger.spent > sum(epoch.cost for epoch in job.epochs)
 
 
-def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
-    with socket.socket() as other:
-        # A connection of an earlier test that is still in TIME_WAIT on that address would be no listener.
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-
-        def disturb(stage: Stage) -> None:
-            def take(event: ev.Event, _: Sequence[act.Action]) -> None:
-                if isinstance(event, ev.PodReady) and event.pod.name == "port-scheduler-0":
-                    # Where the liveness hub of the job's first group would listen.
-                    other.bind((event.address.partition(":")[0], FIRST_PORT + 2 + 1))
-                    other.listen()
-
-            stage.handler.observers.append(take)
-
-        job, failed, calm = run_with("port", disturb)
+def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job(struck: Struck) -> None:
+    failed = struck.failures(PORT)
     assert [event.reason for event in failed] == [Reason.INTERNAL]
     assert "cannot listen" in failed[0].message and "in use" in failed[0].message
-    assert not losses(job, 1, calm)
+    assert not losses(struck.jobs[PORT], 1, struck.calm)
 
 
-def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoint(tmp_path: Path) -> None:
-    model = tmp_path / "model.py"
-    text = (Path(__file__).parent / "model.py").read_text().replace("def loss()", "def finite()")
-    model.write_text(text + "\n\ndef loss():\n    return lambda output, label: finite()(output, label) / 0\n")
-
-    async def main() -> Job:
-        async with Stage.open() as stage:
-            return await stage.run("nan", probing=False, model={"file": model.as_uri()})
-
-    job = asyncio.run(main())
+def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoint(struck: Struck) -> None:
+    job = struck.jobs[NAN]
     assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.LOSS_NOT_FINITE, 1)
     assert "became" in job.message and job.weights is None
 

@@ -1,7 +1,6 @@
 """A state folder of its own for each test, and journals that hold jobs of virtual time."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,9 +29,8 @@ def keep(home: StateDirectory, world: World, number: int = 1) -> None:
     journal.close()
 
 
-@pytest.fixture
-def functions() -> Iterator[None]:
+@pytest.fixture(scope="session")
+def functions() -> None:
     """Skips where the functions' Python is not there, unless everything is required."""
     if not (ROOT / ".venv-functions/bin/python").exists() and "COACH_FUNCTIONS_PYTHON" not in os.environ:
         missing("no Python for the functions: make setup")
-    yield

@@ -14,7 +14,7 @@ from tests.cli.conftest import ROOT
 from tests.cli.test_try import coach
 from tests.platforms.local.test_platform import MODEL
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(600)]
 
 JOB = """
 apiVersion: coach.dev/v1alpha1
@@ -31,6 +31,13 @@ spec:
     server: {cpu: 50m, memory: 300Mi}
     worker: {cpu: 100m, memory: 500Mi}
   optimizer: {name: sgd, learningRate: 0.3, momentum: 0.9}
+"""
+#: Its money is used by time, and not by the machine's: each batch waits.
+UNHURRIED = f"""import time
+{MODEL.replace("def loss", "def plain")}
+def loss():
+    entropy = plain()
+    return lambda outputs, labels: time.sleep(0.01) or entropy(outputs, labels)
 """
 #: The losses of what was handed over on the test split, by MXNet alone; Coach's code only reads the data.
 MEASURED = """
@@ -54,7 +61,7 @@ print(json.dumps([float(loss()(each(data), labels).mean().asscalar()) for each i
 
 
 def test_the_money_is_used_for_epochs_and_the_best_model_is_handed_over(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "model.py").write_text(UNHURRIED)
     (tmp_path / "best.yaml").write_text(JOB)
     done = coach("run", str(tmp_path / "best.yaml"), "--no-live")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,12 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach_research.policies.dl2.policy import Dl2Policy
 from tests.cli.conftest import ROOT
-from tests.cli.test_run import COACH, as_json, assert_nothing_left, coach, started, write_job
+from tests.cli.test_run import as_json, assert_nothing_left, coach, started, write_job
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(500)]
 
-#: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one of each kind: what they decide
-#: is tested without processes.
+#: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one: what they decide is
+#: tested without processes.
 WORDS = {
     "fifo": "queue",
     "srtf": "shortest",
@@ -33,7 +32,7 @@ WORDS = {
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in {"fitgpp", "dl2"} else pytest.mark.full) for name in WORDS],
+    [pytest.param(name, marks=[] if name == "fitgpp" else pytest.mark.full) for name in WORDS],
 )
 def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp_path: Path) -> None:
     """A node of 2 cores: one job could have 2x2 (1.65 cores), both together 1x1 each."""
@@ -47,7 +46,7 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
         for job, kind in (("first", "best-effort"), ("second", "trial-and-error"))
     ]
     words = ["run", *files, "--nodes", "1x2", "--policy", name, "-o", "json"]
-    done = subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    done = coach(*words)
     assert done.returncode == 0, done.stderr
     assert f"policy {name}," in done.stderr
     assert {row["name"]: row["state"] for row in json.loads(done.stdout)} == {
@@ -59,10 +58,8 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
     assert_nothing_left(home)
 
 
-@pytest.mark.parametrize(
-    ("slow_after", "word"),
-    [pytest.param("60", "learned", marks=pytest.mark.full), ("0", "fallback, too slow")],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("slow_after", "word"), [("60", "learned"), ("0", "fallback, too slow")])
 def test_a_service_shares_out_by_a_network_from_a_file_and_why_says_how(
     slow_after: str, word: str, home: StateDirectory, tmp_path: Path
 ) -> None:
@@ -96,7 +93,7 @@ def test_a_network_that_does_not_decide_leaves_it_to_drf_and_why_says_so(home: S
     weights.write_bytes(replace(chosen.network, weights=broken).to_bytes())
     file = write_job(tmp_path / "one.yaml", "one", target={"accuracy": 0.8, "epochsInARow": 1})
     words = ["run", str(file), "--policy", f"dl2:{weights}", "-o", "json"]
-    done = subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    done = coach(*words)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     assert any(": fallback, " in why for why in as_json("show", "one")["why"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,14 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.kubernetes_api.client import Api
 from coach.service.operations import Service
 from tests.core.lifecycle.faulty_cluster import SPEC
-from tests.docs.pages import ROOT
 from tests.handler.fake_platform import FakePlatform
-from tests.packaging.api_server import ApiServer, api_server, served
+from tests.packaging.api_server import ApiServer
 from tests.service.conftest import running
 
 pytestmark = pytest.mark.processes
 
 EVENTS = "/api/v1/namespaces/default/events"
 JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with api_server(tmp_path_factory.mktemp("api-server")) as started:
-        for kind in ("trainingjob", "trainingbudget", "trainingsearch"):
-            served(started.admin, yaml.safe_load((ROOT / f"deploy/chart/files/{kind}-crd.yaml").read_text()))
-        yield started
 
 
 class Cluster:
@@ -63,7 +54,7 @@ class Cluster:
         """The status of a job once `done` holds of it."""
         status: dict[str, Any] = {}
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while True:
                     status = (await self.ask("GET", name)).get("status", {})
                     if isinstance(status, dict) and done(status):
@@ -74,7 +65,7 @@ class Cluster:
 
     async def events(self, name: str) -> list[dict[str, Any]]:
         """What `kubectl events` shows of a job; the last one comes just after its status."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while True:
                 found = (await asyncio.to_thread(self._http.get, EVENTS)).json()["items"]
                 found = [event for event in found if event["involvedObject"]["name"] == name]
@@ -85,7 +76,7 @@ class Cluster:
                 await asyncio.sleep(0.05)
 
     async def gone(self, name: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while (await self.ask("GET", name)).get("kind") != "Status":
                 await asyncio.sleep(0.05)
 
@@ -237,7 +228,7 @@ def test_a_priority_that_was_changed_counts_from_the_next_decision_on(reconciled
         await cluster.until("urgent", lambda status: status.get("state") in ("Probing", "Training"))
         assert service.job("urgent").spec.priority == 0
         await cluster.ask("PATCH", "urgent", {"spec": {"priority": 7}})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while service.row("urgent").priority != 7:
                 await asyncio.sleep(0.01)
         await cluster.ask("DELETE", "urgent")

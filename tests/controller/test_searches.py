@@ -11,12 +11,12 @@ import yaml
 
 from coach.cli import remote
 from coach.service.operations import Service
-from tests.controller.test_controller import Cluster, holds, reconciled, server
+from tests.controller.test_controller import Cluster, holds, reconciled
 from tests.handler.test_search import Rates
 from tests.service.test_searches import document
 
 pytestmark = pytest.mark.processes
-__all__ = ["reconciled", "server"]
+__all__ = ["reconciled"]
 
 
 class Searches(Cluster):
@@ -98,7 +98,7 @@ def test_a_search_that_is_deleted_stops_and_a_mistake_is_said(reconciled: Any, s
         for name in ("rates", "wrong"):
             await searches.ask("DELETE", name)
             await searches.gone(name)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while service.jobs["rates-1"].pods:
                 await asyncio.sleep(0.05)
         assert service.jobs["rates-1"].suspend

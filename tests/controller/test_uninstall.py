@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from coach.controller.reconcile import FINALIZER
 from coach.controller.uninstall import end_all, let_go
 from coach.platforms.kubernetes_api.client import Api
 from tests.core.lifecycle.faulty_cluster import SPEC
-from tests.docs.pages import ROOT
-from tests.packaging.api_server import ApiServer, api_server, served
+from tests.packaging.api_server import ApiServer
 
 pytestmark = pytest.mark.processes
 
-JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with api_server(tmp_path_factory.mktemp("api-server")) as started:
-        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/trainingjob-crd.yaml").read_text()))
-        yield started
+JOBS = "/apis/coach.dev/v1alpha1/namespaces/{}/trainingjobs"
 
 
 def test_jobs_that_no_handler_releases_do_not_stay(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
     held: dict[str, Any] = {"name": "held", "finalizers": [FINALIZER]}
+    jobs = JOBS.format("released")
+    server.admin.create("/api/v1/namespaces", {"metadata": {"name": "released"}})
     for metadata in ({"name": "free"}, held):
-        server.admin.create(JOBS, {**SPEC, "metadata": metadata})
+        server.admin.create(jobs, {**SPEC, "metadata": metadata})
 
     async def body() -> None:
-        async with await Api.connect() as api:
+        async with await Api.connect(namespace="released") as api:
             assert await end_all(api, seconds=1.0) == ["held"]
             assert await end_all(api, seconds=1.0) == []
 
     asyncio.run(body())
-    assert server.admin.get(JOBS)["items"] == []
+    assert server.admin.get(jobs)["items"] == []
 
 
 def test_a_namespace_that_is_deleted_is_not_held_back(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
-    admin, jobs = server.admin, "/apis/coach.dev/v1alpha1/namespaces/leaving/trainingjobs"
-    for kind in ("budget", "search"):
-        served(admin, yaml.safe_load((ROOT / f"deploy/chart/files/training{kind}-crd.yaml").read_text()))
+    admin, jobs = server.admin, JOBS.format("leaving")
     admin.create("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
     admin.create(jobs, {**SPEC, "metadata": {"name": "held", "finalizers": [FINALIZER]}})
 

@@ -58,7 +58,7 @@ class HostedFunction:
         assert status == 202, body
         return body
 
-    def wait(self, epoch: str, states: tuple[str, ...] = ("done", "failed", "stopped"), seconds: float = 60) -> dict:
+    def wait(self, epoch: str, states: tuple[str, ...] = ("done", "failed", "stopped"), seconds: float = 120) -> dict:
         """Poll until the epoch is in one of `states`."""
         until = time.monotonic() + seconds
         seen = 0
@@ -106,7 +106,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait for a condition, with a deadline."""
     until = time.monotonic() + seconds
     while not condition():
@@ -121,7 +121,7 @@ class Template:
         self.path = path
         arguments = ["-m", "training.serving.template", str(path), "--parent", str(os.getpid())]
         self.process = process(arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL)
-        eventually(path.exists, 60)
+        eventually(path.exists, 180)
 
     def close(self) -> None:
         self.process.kill()
@@ -259,11 +259,11 @@ class Elastic:
     def view(self) -> dict:
         return self.status(self.scheduler)["progress"]
 
-    def until_members(self, *ranks: int, seconds: float = 20) -> dict:
+    def until_members(self, *ranks: int, seconds: float = 60) -> dict:
         eventually(lambda: sorted(self.view().get("members", [])) == sorted(ranks), seconds)
         return self.view()
 
-    def until_servers(self, *ranks: int, seconds: float = 20) -> dict:
+    def until_servers(self, *ranks: int, seconds: float = 60) -> dict:
         """The change by which the group has got these servers."""
         eventually(lambda: (self.view().get("changes") or [{}])[-1].get("servers") == list(ranks), seconds)
         return self.view()["changes"][-1]

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -9,10 +10,9 @@ from tests.functions.hosting import FUNCTIONS, PYTHON
 
 pytestmark = pytest.mark.mxnet
 
-#: Makes a learner for `net`, does a step, and tells of its weights before it and after it, beside those that MXNet
-#: itself gives them by computing.
+#: Runs LEARNER with each of NETS in a process of its own, one after the other; MXNet is imported once for all.
 SCRIPT = """
-import json, sys, types
+import json, os, sys, traceback, types
 import numpy as np
 from training import backend
 from training.request import StartRequest
@@ -20,9 +20,21 @@ backend.current().warm_up()
 import mxnet as mx
 from mxnet import gluon
 from training.mxnet.learner import MxnetLearner
+for net in NETS:
+    if (child := os.fork()) == 0:
+        try:
+            exec(net + LEARNER, globals())
+            sys.stdout.flush()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+"""
 
-NET
-
+#: Makes a learner for `net`, does a step, and prints its weights before it and after it, and those that MXNet itself
+#: gives them by computing.
+LEARNER = """
 def plain():
     mx.random.seed(3); np.random.seed(3)
     made = net()
@@ -104,8 +116,13 @@ net = Unused
 """
 
 
-@pytest.mark.parametrize(("net", "computes"), [(HYBRID, False), (OWN_FORWARD, True), (UNUSED, True)])
-def test_first_weights_are_those_that_computing_gives(net: str, computes: bool) -> None:
+NETS = {HYBRID: False, OWN_FORWARD: True, UNUSED: True}
+"""Each net, and whether its first weights are computed."""
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Any]]:
+    """What was printed of each net."""
     request = {
         "epoch": "e",
         "group": "g",
@@ -120,14 +137,19 @@ def test_first_weights_are_those_that_computing_gives(net: str, computes: bool) 
         "seed": 3,
         "optimizer": {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9},
     }
-    script = SCRIPT.replace("REQUEST", repr(request)).replace("NET", net)
+    script = SCRIPT.replace("NETS", repr([*NETS])).replace("LEARNER", repr(LEARNER.replace("REQUEST", repr(request))))
     done = subprocess.run(
         [PYTHON, "-c", script], cwd=FUNCTIONS, capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+    return dict(zip(NETS, map(json.loads, done.stdout.splitlines()[-len(NETS) :]), strict=True))
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_first_weights_are_those_that_computing_gives(net: str, results: dict[str, dict[str, Any]]) -> None:
+    result = results[net]
     if net != OWN_FORWARD:  # that one is never compiled, and computes all the same
-        assert (result["computed"] > 0) == computes
+        assert (result["computed"] > 0) == NETS[net]
     assert result["equal"] and all(result["equal"])
     assert result["moved"] >= 2
     assert result["totals"][0] == result["totals"][1], "the training loss depends on how often progress is reported"

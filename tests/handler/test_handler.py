@@ -52,7 +52,7 @@ def handle(path: Path, platform: FakePlatform, body: Body) -> dict[str, Job]:
         journal = Journal.write(path)
         try:
             async with Handler(platform, journal, CoachPolicy()) as handler:
-                await asyncio.wait_for(body(handler, platform), 20)
+                await asyncio.wait_for(body(handler, platform), 120)
                 assert journal.jobs() == handler.jobs, "the journal alone gives the same jobs"
                 return handler.jobs
         finally:

@@ -27,10 +27,10 @@ from typing import Any
 from scripts import images
 from tests.kubernetes.machines.machine import Daemon, Machine, kill
 from tests.kubernetes.machines.node import SERVICE, Node, hierarchies
+from tests.packaging.api_server import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache/kubernetes"
-PROGRAM = ROOT / "scheduler-plugins/bin/controlplane"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 DNS = ROOT / "tests/kubernetes/machines/dns.py"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import shutil
 import signal
 import socket
@@ -25,7 +26,8 @@ import yaml
 from tests.docs.pages import ROOT
 from tests.required import missing
 
-PROGRAM = ROOT / "scheduler-plugins/bin/controlplane"
+#: Kubernetes' programs, of the version that the scheduler has, or of the one named, such as 1.37.
+PROGRAM = ROOT / "-".join(filter(None, ["scheduler-plugins/bin/controlplane", os.environ.get("COACH_KUBERNETES")]))
 HELM = ROOT / ".cache/bin/helm"
 APPLY = "application/apply-patch+yaml"
 

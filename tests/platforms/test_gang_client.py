@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from coach.core.cluster import Allocation, PodId, Role
@@ -22,25 +22,36 @@ from tests.platforms.orders import whole_epoch
 pytestmark = pytest.mark.processes
 
 
+class Answering:
+    """Functions that answer as `answer` says."""
+
+    def __init__(self, answer: Callable[[Mapping[str, Any]], tuple[int, Any]]) -> None:
+        self._answer = answer
+
+    async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
+        status, said = self._answer(json.loads(json.dumps(body)))
+        return status, json.dumps(said).encode()
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
 def test_a_member_that_hangs_in_the_group_before_is_ended_with_it(tmp_path: Path) -> None:
     """A scheduler that was stopped as its workers ended would else refuse every group of the job."""
     pods = tuple(PodId("job", role, 0) for role in Role)
     order = whole_epoch(pods, (tmp_path / "job.2.ckpt").as_uri(), token="job.2", group="job.g2")
     stopped: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        body = json.loads(request.content)
+    def answer(body: Mapping[str, Any]) -> tuple[int, Any]:
         if body["op"] == "stop":
             stopped.append(body["group"])
-            return httpx.Response(200, json={"state": "stopped"})
-        error = {"reason": "Busy", "message": "epoch job.1 of group job.g1 is training"}
-        return httpx.Response(409, json={"error": error})
+            return 200, {"state": "stopped"}
+        return 409, {"error": {"reason": "Busy", "message": "epoch job.1 of group job.g1 is training"}}
 
     async def main() -> None:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
-            addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
-            epoch = EpochOrder(order, TrainingJob.from_json(spec()), addresses, time.time() + 60.0)
-            await GangClient(http, epoch, time.time).run(lambda _progress: None)
+        addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
+        epoch = EpochOrder(order, TrainingJob.from_json(spec()), addresses, time.time() + 60.0)
+        await GangClient(Answering(answer), epoch, time.time).run(lambda _progress: None)
 
     with pytest.raises(EpochError) as caught:
         asyncio.run(main())
@@ -70,16 +81,14 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
     order = whole_epoch(pods, (tmp_path / "1").as_uri(), allocation=Allocation(1, 0))
     started: dict[str, Any] = {}
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        body = json.loads(request.content)
+    def answer(body: Mapping[str, Any]) -> tuple[int, Any]:
         started.update({body["role"]: body} if body["op"] == "start" else {})
-        return httpx.Response(400, json={"error": {"reason": "BadRequest", "message": "enough"}})
+        return 400, {"error": {"reason": "BadRequest", "message": "enough"}}
 
     async def main() -> None:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
-            addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
-            epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, time.time() + 60.0)
-            await GangClient(http, epoch, time.time).run(lambda _progress: None)
+        addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
+        epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, time.time() + 60.0)
+        await GangClient(Answering(answer), epoch, time.time).run(lambda _progress: None)
 
     with pytest.raises(EpochError):
         asyncio.run(main())

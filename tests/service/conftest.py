@@ -137,6 +137,6 @@ def serve(
 
     async def main() -> None:
         async with running(home, platform or FakePlatform(nodes=CLUSTER), **more) as api:
-            await asyncio.wait_for(body(api), 30)
+            await asyncio.wait_for(body(api), 120)
 
     asyncio.run(main())

@@ -340,7 +340,11 @@ def test_another_program_on_the_port_is_not_taken_for_the_service(home: StateDir
 # -- commands that ask it -------------------------------------------------------------------------------
 
 
-def test_commands_do_their_work_through_the_service(home: StateDirectory, tmp_path: Path, job: Path) -> None:
+def test_commands_do_their_work_through_the_service(
+    home: StateDirectory, tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for framework in ("FUNCTIONS", "PYTORCH"):  # doctor need not import them
+        monkeypatch.setenv(f"COACH_{framework}_PYTHON", "/none")
     with served(tmp_path) as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["epoch"] >= 2)

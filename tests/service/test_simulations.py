@@ -45,25 +45,23 @@ def test_jobs_are_simulated_under_two_policies(home: StateDirectory, tmp_path: P
             )
 
 
-@pytest.mark.parametrize(
-    ("question", "status", "said"),
-    [
-        ({}, 422, "0 jobs: must be 1 to 20"),
-        ({"jobs": ["nobody"]}, 404, "there is no job 'nobody'"),
-        ({"jobs": ["a"] * 21}, 422, "at most 20"),
-        ({"jobs": ["a"], "policies": ["nonsense"]}, 422, "there is no policy"),
-        ({"jobs": ["a"], "policies": ["dl2:file=/etc/passwd"]}, 422, "pattern"),
-        ({"jobs": ["a"], "policies": ["coach"] * 6}, 422, "at most 5"),
-        ({"jobs": ["a"], "nodes": {"count": 10**9, "cpu": 1, "memory": 1}}, 422, "less than or equal to 100"),
-        ({"files": [{"path": "/job.yaml", "text": "kind: 1"}]}, 422, "kind"),
-    ],
-)
-def test_what_is_no_question_is_one_clear_error(
-    home: StateDirectory, question: dict[str, Any], status: int, said: str
-) -> None:
+QUESTIONS: list[tuple[dict[str, Any], int, str]] = [
+    ({}, 422, "0 jobs: must be 1 to 20"),
+    ({"jobs": ["nobody"]}, 404, "there is no job 'nobody'"),
+    ({"jobs": ["a"] * 21}, 422, "at most 20"),
+    ({"jobs": ["a"], "policies": ["nonsense"]}, 422, "there is no policy"),
+    ({"jobs": ["a"], "policies": ["dl2:file=/etc/passwd"]}, 422, "pattern"),
+    ({"jobs": ["a"], "policies": ["coach"] * 6}, 422, "at most 5"),
+    ({"jobs": ["a"], "nodes": {"count": 10**9, "cpu": 1, "memory": 1}}, 422, "less than or equal to 100"),
+    ({"files": [{"path": "/job.yaml", "text": "kind: 1"}]}, 422, "kind"),
+]
+
+
+def test_what_is_no_question_is_one_clear_error(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a")
-        assert said in json.dumps(await api.post("/simulations", question, status))
+        for question, status, said in QUESTIONS:
+            assert said in json.dumps(await api.post("/simulations", question, status)), question
 
     serve(home, body)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -238,7 +238,9 @@ class Job:
         if self.on in (CapacityType.SPOT, CapacityType.ON_DEMAND):
             self.barred = frozenset(node.name for node in nodes if node.spot is not (self.on is CapacityType.SPOT))
         mine = [node for node in nodes if node.name not in self.barred] or nodes
-        self.node_prices = self.spec.billed_by(of_nodes(mine, self.spec.resources.worker.resources))
+        worker = self.spec.resources.worker.resources
+        planned = replace(of_nodes(mine, worker), nodes=of_nodes(nodes, worker).nodes)
+        self.node_prices = self.spec.billed_by(planned)
         return True
 
     @property

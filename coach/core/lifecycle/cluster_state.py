@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
-from coach.core.cluster import Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
 from coach.core.gang.plan import plan_required
@@ -109,18 +109,28 @@ class ClusterState:
         nodes = tuple(node for node in self._nodes if node.name in on)
         return plan_gang(_gang(job, missing, required), nodes, bound, self._draining)
 
-    def _expect(self, snapshot: Snapshot) -> None:
-        """Take from `snapshot` what the pods that have no node yet will take."""
+    def _expect(self, snapshot: Snapshot, but: Job | None = None) -> None:
+        """Take from `snapshot` what pods without a node will take; `but`: the others' than its, of spot nodes."""
         for other in self._holding:
+            if but is not None and (other is but or other.on is CapacityType.ON_DEMAND):
+                continue
             unplaced = [pod for pod, held in other.pods.items() if not held.pod.node and not held.releasing]
             if unplaced:
                 place_each(_gang(other, unplaced, other.minimum).members, other.name, snapshot)
 
     def has_spot(self, job: Job) -> bool:
-        """Whether its smallest gang has room on spot nodes, those included that it holds."""
+        """Whether its smallest gang has room on spot nodes, those included that it holds.
+
+        Pods of it that wait for spot nodes show that it has none, whatever is known of these.
+        """
+        waits = [held for held in job.pods.values() if held.pod.capacity is CapacityType.SPOT and not held.pod.node]
+        if waits and job.billed_resources == NOTHING:
+            return False
         snapshot = self._occupancy.snapshot()
         snapshot.keep_only(job.name, ())
         snapshot.bar(node.name for node in self._nodes if not node.spot)
+        if self._placement is Placement.DEFAULT:
+            self._expect(snapshot, but=job)
         gang = _gang(job, desired_pods(job, job.minimum, fresh=True), job.minimum)
         return isinstance(plan_required(gang, snapshot), GangPlan)
 
@@ -330,7 +340,11 @@ def desired_pods(
 
 def misplaced(job: Job, on: NodeAllocations | None) -> set[PodId]:
     """The pods of the job on nodes where `on` has no place for them."""
-    out = {pod for pod, held in job.pods.items() if held.pod.node in job.barred and not held.releasing}
+    out = {
+        pod
+        for pod, held in job.pods.items()
+        if not held.releasing and (held.pod.node in job.barred or held.pod.capacity not in (None, job.on))
+    }
     if on is None:
         return out
     left = _slots(on)

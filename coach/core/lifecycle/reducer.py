@@ -206,6 +206,9 @@ class Reducer:
 
     def _capacity_changed(self) -> None:
         """Pods were released or nodes came back: let all idle jobs advance."""
+        for job in self._cluster.live:
+            if job.on is CapacityType.ON_DEMAND and job.speed is not None:
+                self._leave_queue(job, self._at)
         self._runnable |= {job.name for job in self._cluster.live if job.phase is Phase.IDLE}
 
     # -- handlers: one method for each type of event -------------------------------------------------------
@@ -240,10 +243,6 @@ class Reducer:
         if isinstance(plan := plans[-1], Pending) and all(isinstance(one, Pending) for one in plans):
             self._finish(job, event.at, Reason.NEVER_FITS, plan.message)
             return
-        if job.spec.spot is not None and self.placement is Placement.DEFAULT:
-            words = "spec.spot: on a cluster its scheduler chooses the nodes; leave it out, or run on one machine"
-            self._finish(job, event.at, Reason.NEVER_FITS, words)
-            return
         self._runnable.add(job.name)
 
     def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
@@ -259,10 +258,15 @@ class Reducer:
         A program's pods start together or not at all: where they find no room, fewer of them start.
         """
         assert job is not None
-        if event.reason is Reason.WAITING_CAPACITY and self._start_smaller(job, event.at, event.message):
+        reason, message = event.reason, event.message
+        if reason is Reason.NEVER_FITS:
+            reason = Reason.WAITING_CAPACITY  # on the nodes that the scheduler sees now; others may come
+        if reason is Reason.WAITING_CAPACITY and self._start_smaller(job, event.at, message):
             return
         if job.phase is Phase.DEPLOYING and job.billed_resources == NOTHING:
-            self._set_status(job, event.at, event.reason, event.message)
+            if reason is Reason.WAITING_CAPACITY and job.on is not None:
+                message += f"; spec.spot: on {job.on.value} nodes alone"
+            self._set_status(job, event.at, reason, message)
 
     def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
         assert job is not None
@@ -442,11 +446,7 @@ class Reducer:
 
     def _choose_nodes(self, job: Job, at: float) -> bool:
         """Spot nodes or on-demand ones for its next epoch (`spec.spot`); False where it waits for spot."""
-        spot, others = (
-            kind if isinstance(plan_alone(job, job.minimum, kind), GangPlan) else ()
-            for kind in spot_nodes.by_kind(self.nodes.all)
-        )
-        choice = spot_nodes.choose(job, at, spot, others, has_spot=self._cluster.has_spot(job))
+        choice = self._spot_choice(job, at)
         if job.on is CapacityType.ON_DEMAND and job.stays and job.pods:
             return True
         if (choice.kind, choice.allocation) != (job.on, job.on_allocation):
@@ -458,6 +458,28 @@ class Reducer:
         if not job.timer:
             self._set_timer(job, at, at + choice.look_again)
         return False
+
+    def _spot_choice(self, job: Job, at: float) -> spot_nodes.Choice:
+        spot, others = (
+            kind if isinstance(plan_alone(job, job.minimum, kind), GangPlan) else ()
+            for kind in spot_nodes.by_kind(self.nodes.all)
+        )
+        return spot_nodes.choose(job, at, spot, others, has_spot=self._cluster.has_spot(job))
+
+    def _leave_queue(self, job: Job, at: float) -> bool:
+        """Give up pods that wait for nodes of one kind, where the deadline needs, or allows, the other one."""
+        waits = job.phase is Phase.DEPLOYING and self._unplaced(job) and job.billed_resources == NOTHING
+        if not waits or job.on is None:
+            return False
+        choice = self._spot_choice(job, at)
+        if choice.kind in (job.on, CapacityType.NOTHING):
+            if not job.timer:
+                self._set_timer(job, at, at + choice.look_again)
+            return False
+        self._release_pods(job, at)
+        self._set_status(job, at, Reason.WAITING_CAPACITY, f"no room on {job.on.value} nodes")
+        self._runnable.add(job.name)
+        return True
 
     @staticmethod
     def _may_shrink(job: Job, allocation: Allocation) -> bool:
@@ -616,13 +638,19 @@ class Reducer:
                 self._release_pods(job, at)
                 self._stay_pending(job, at, plan, ())
             return
-        missing = tuple(Pod(pod, node, job.spec.resources.of(pod.role)) for pod, node in plan.placements.items())
+        missing = tuple(
+            Pod(pod, node, job.spec.resources.of(pod.role), None if node else job.on)
+            for pod, node in plan.placements.items()
+        )
         if missing:
             self._emit(act.DeployPods(at, job.name, missing))
             if job.billed_resources == NOTHING:
                 self._set_status(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.desired}")
         if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
-            self._set_timer(job, at, max(at, min(at + START_DEADLINE, self._idle_until(job))))
+            due = min(at + START_DEADLINE, self._idle_until(job))
+            if job.on is CapacityType.SPOT and self._unplaced(job) and job.billed_resources == NOTHING:
+                due = min(due, at + self._spot_choice(job, at).look_again)
+            self._set_timer(job, at, max(at, due))
         self._begin_when_ready(job, at)
 
     def _places(self, job: Job) -> NodeAllocations | None:
@@ -653,12 +681,12 @@ class Reducer:
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
             self._start_degraded(job, at, ready, late)
-        elif self._unplaced(job) and self._start_smaller(job, at, late):
+        elif self._unplaced(job) and (self._start_smaller(job, at, late) or self._leave_queue(job, at)):
             pass
         elif self._unplaced(job) and job.billed_resources == NOTHING:
             # Pods without a node have not started and cost nothing: they wait without a limit.
-            if job.reason is Reason.STARTING_FUNCTIONS:
-                message = f"{len(unready)} of {len(job.pods)} functions have no node"
+            message = f"{len(unready)} of {len(job.pods)} functions have no node"
+            if job.reason is Reason.STARTING_FUNCTIONS and job.message != message:
                 self._set_status(job, at, Reason.STARTING_FUNCTIONS, message)
         else:
             self._release_pods(job, at)

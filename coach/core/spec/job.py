@@ -275,7 +275,7 @@ class JobSpec(SpecModel):
     spot: Spot | None = Field(
         default=None,
         description="With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and "
-        "takes on-demand ones when its deadline comes near. On one machine; on Kubernetes the scheduler chooses nodes.",
+        "takes on-demand ones when its deadline comes near. On Kubernetes a node is spot by its labels.",
         examples=[{"deadline": "52h"}],
     )
     objective: JobObjective = Field(

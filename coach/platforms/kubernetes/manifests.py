@@ -14,6 +14,7 @@ from coach.platforms.base import GangSize
 from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes_api.nodes import affinity
 from coach.platforms.kubernetes_api.pods import requests
 
 #: Labels by which the scheduler knows the members of a gang (`docs/reference/scheduler.md`).
@@ -50,7 +51,7 @@ GRACE_SECONDS = 1
 
 
 def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> Object:
-    """The pod of one function of a job. It names a node only where the policy has chosen one."""
+    """The pod of one function of a job. It names a node, or a kind of nodes, only where that was chosen."""
     # `kubectl drain` and cluster autoscalers evict no pod without a controller: nothing would create it again.
     owners = [one | {"controller": True} for one in owners]
     spec: dict[str, Any] = {
@@ -62,13 +63,12 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
         "securityContext": security(),
         "containers": [_container(of, job, settings)],
         "volumes": volumes(job, settings),
+        **affinity(of),
     }
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
-    if of.node:
-        spec["affinity"] = on(of.node)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -304,9 +304,3 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts(job, settings),
     }
-
-
-def on(node: str) -> Object:
-    """The affinity of a pod that must be on this node."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}

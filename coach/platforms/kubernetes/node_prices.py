@@ -103,6 +103,11 @@ class NodePrices:
         if (hour := self._hours.get(node.name)) is not None and has.cpu and has.memory:
             return Instance(hour, has.cpu, has.memory, has.gpu)
         name = nodes.offer(found)
+        if ":spot" in name and not node.spot:
+            problem = f"node {node.name} costs as {name}, but no label says that it is spot"
+            self._warn(
+                f"{name} {node.name}", f"{problem}; for spec.spot: kubectl label node {node.name} {nodes.OWN_SPOT}"
+            )
         if not name or self._offer_price is None:
             return None
         try:

@@ -15,14 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from coach.core.cluster import NOTHING, Instance, Pod, PodId, Resources, Role, Taken
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
-from coach.platforms import warm_up
 from coach.platforms.base import (
     Cluster,
     Deployed,
@@ -33,6 +30,7 @@ from coach.platforms.base import (
     PodError,
     Progress,
 )
+from coach.platforms.function_calls import Direct, FunctionCalls, Unanswered
 from coach.platforms.gang_client import GangClient
 from coach.platforms.kubernetes import manifests, program_manifests, program_status
 from coach.platforms.kubernetes.node_prices import LOOK_SECONDS, NodePrices
@@ -64,6 +62,8 @@ FORCE_SECONDS = 15.0
 DRAIN_SECONDS = 0.1
 #: Seconds for which changes of pods that are not ours are collected: each report is a record in the journal.
 OTHERS_SECONDS = 5.0
+#: Seconds that a function has to answer a greeting.
+GREETING_SECONDS = 5.0
 #: Pods that hold something on a node.
 HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
@@ -166,14 +166,8 @@ class KubernetesPlatform:
             self._logs = PodLogs(self._api, self._folder)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
             self._others.listeners.append(lambda _name, _found: self._others_changed())
-            self._http = httpx.AsyncClient(
-                limits=httpx.Limits(max_connections=None),
-                trust_env=False,
-                transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
-            )
-            undo.push_async_callback(self._http.aclose)
-            if self._api.inside:
-                await warm_up.prepare(self._http)
+            self._calls: FunctionCalls = Direct() if self._api.inside else PodProxy(self._api, self._pod_at)
+            undo.push_async_callback(self._calls.close)
             await self._prices.look()
             self._cluster = self._nodes_now()
             undo.pop_all()
@@ -193,7 +187,7 @@ class KubernetesPlatform:
         with contextlib.suppress(CoachError):
             await self._sweep()
         await asyncio.gather(self._logs.close(), *(one.close() for one in self._followed))
-        await self._http.aclose()
+        await self._calls.close()
         await self._api.close()
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
@@ -285,7 +279,7 @@ class KubernetesPlatform:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.kubernetes.programs`."""
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order), 0
-        client = GangClient(self._http, order, self._now)
+        client = GangClient(self._calls, order, self._now)
         self._epochs[order.action.token] = client
         try:
             await self._let_drain(order, client)
@@ -495,12 +489,12 @@ class KubernetesPlatform:
             path = self._pods_path
         return Objects(self._api, path, others, HOLDING, pods.footprint)
 
-    def _pod_at(self, address: str) -> str:
+    def _pod_at(self, address: str) -> str | None:
         """The name of the pod that has an IP address."""
         for name, found in self._pods.objects.items():
             if pods.address(found) == address:
                 return name
-        raise httpx.ConnectError(f"no pod has the address {address} any more")
+        return None
 
     def _lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """A pod that was ready is so no longer: report it, and end what is left of it."""
@@ -531,8 +525,8 @@ class KubernetesPlatform:
             self._nodes_changed()
 
     async def _greet(self, address: str) -> None:
-        with contextlib.suppress(httpx.HTTPError):
-            await self._http.post(f"http://{address}:{manifests.FUNCTION_PORT}/", json={"op": "health"})
+        with contextlib.suppress(Unanswered):
+            await self._calls.post(f"{address}:{manifests.FUNCTION_PORT}", {"op": "health"}, GREETING_SECONDS)
 
     # -- how pods are made and ended ------------------------------------------------------------------------
 

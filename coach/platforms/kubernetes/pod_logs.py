@@ -13,8 +13,8 @@ from coach.core.errors import TemporaryError
 from coach.platforms.kubernetes_api.client import CORE, Api, ApiError
 from coach.platforms.local.function_log import FunctionLog
 
-#: Seconds before a log whose connection broke is read on.
-RETRY_SECONDS = 1.0
+#: Seconds before a log whose connection broke is read on; after each failure twice as many, up to the most.
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 30.0
 #: Bytes of a line; the rest of a longer one is left out.
 LONGEST_LINE = 1 << 16
 
@@ -57,7 +57,7 @@ async def lines(
     """
     path = f"{CORE}/namespaces/{api.namespace}/pods/{name}/log"
     #: The time of the last line, and how many lines had it.
-    last, same = after, 1 << 62
+    last, same, pause = after, 1 << 62, RETRY_SECONDS
     while True:
         whole = ended is None or ended.is_set()  # then this answer has the end
         since = {"sinceTime": _rfc3339(last)} if last else {}
@@ -68,6 +68,7 @@ async def lines(
                     left -= 1
                 elif not again or time >= last:
                     again, same, last = False, (same + 1 if time == last else 1), time
+                    pause = RETRY_SECONDS
                     yield time, line
             if whole:
                 return
@@ -77,10 +78,11 @@ async def lines(
         except TemporaryError:
             pass  # the API server restarts, or the node does not answer
         if ended is None:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(pause)
         else:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), RETRY_SECONDS)
+                await asyncio.wait_for(ended.wait(), pause)
+        pause = min(2 * pause, LONGEST_RETRY_SECONDS)
 
 
 async def _timed(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, str]]:

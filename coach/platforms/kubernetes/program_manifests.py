@@ -16,6 +16,7 @@ from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.program_status import AUDIENCE
 from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes_api.nodes import affinity
 from coach.platforms.kubernetes_api.pods import requests
 from coach.platforms.program_metrics.files import USUAL_NAMES
 
@@ -72,6 +73,7 @@ def pod(  # noqa: PLR0917
         "containers": [container],
         # What processes that load data share; the kernel's default in a container is 64 MiB.
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+        **affinity(of),
     }
     if program.code is not None:
         container.setdefault("workingDir", CODE_FOLDER)
@@ -84,8 +86,6 @@ def pod(  # noqa: PLR0917
         found["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
     if spec.limits.largest.workers > 1:
         found |= {"hostname": of.id.name, "subdomain": service_name(of.id.job)}
-    if of.node:
-        found["affinity"] = manifests.on(of.node)
     labels = {**manifests.labels(of.id, settings), **manifests.scheduling(job, settings), PROGRAM: "true"}
     metadata = {"name": of.id.name, "labels": labels, "ownerReferences": _controllers(owners)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found}

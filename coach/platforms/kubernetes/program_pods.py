@@ -216,6 +216,9 @@ class WorkerPod:
         self._cluster.pods.look_again()
 
     async def _delete(self, grace: int) -> None:
+        there = self._cluster.pods.objects.get(self.name, {"metadata": {}})["metadata"].get("uid")
+        if there not in (None, self.identity):
+            return  # it has gone; another program of the job has its name
         with contextlib.suppress(CoachError):
             await until_answered(lambda: self._cluster.api.delete(self._path, gracePeriodSeconds=grace))
 

@@ -26,6 +26,7 @@ from kubernetes.aio import config
 from kubernetes.aio.config import incluster_config, kube_config
 from kubernetes.aio.stream.ws_client import WsApiClient
 
+from coach import __version__
 from coach.core.errors import PermanentError, TemporaryError, UserError
 from coach.platforms.kubernetes_api.credentials import Credential, Credentials, TokenFile
 from coach.platforms.kubernetes_api.kubeconfig import Kubeconfig
@@ -78,6 +79,7 @@ class Api:
         configuration.connection_pool_maxsize = 0  # as many connections as there are requests
         self._configuration = configuration
         self._client = official.ApiClient(configuration)
+        self._client.user_agent = f"coach/{__version__}"  # in the API server's audit log and metrics
         self._credentials = credentials or Credentials(Credential(), _anonymous, "no user")
         #: The certificate that new connections show, in a folder of its own, and whether there was another before.
         self._certificate: tuple[str, str] | None = None
@@ -219,11 +221,10 @@ class Api:
             finally:
                 _break_off(response)
 
-    async def forward(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def forward(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
         """Send JSON as it is to a proxied address; status and body of the answer. Raises TemporaryError."""
         async with _Asking(self.server):
-            content = json.loads(body) if body else None
-            response = await self._send(method, path, {}, content, "application/json", REQUEST_SECONDS)
+            response = await self._send(method, path, {}, dict(body), "application/json", REQUEST_SECONDS)
             return response.status, await response.read()
 
     @contextlib.asynccontextmanager

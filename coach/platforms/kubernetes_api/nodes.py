@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coach.core.cluster import Node, Resources
+from coach.core.cluster import CapacityType, Node, Pod, Resources
 from coach.core.spec import quantities
 
 if TYPE_CHECKING:
@@ -18,14 +18,17 @@ KINDS = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
 OFFER = "coach.dev/offer"
 #: By the beginning of a node's providerID: the cloud in SkyPilot's catalogues.
 _CLOUDS = {"aws": "aws", "gce": "gcp", "azure": "azure", "digitalocean": "do"}
-#: Labels by which clouds, and Karpenter, mark nodes that they may take away.
+#: Labels by which Karpenter and clouds mark nodes that they may take away; the last is for one's own.
 _SPOT = {
     "karpenter.sh/capacity-type": "spot",
-    "eks.amazonaws.com/capacityType": "spot",
+    "eks.amazonaws.com/capacityType": "SPOT",
     "cloud.google.com/gke-spot": "true",
     "cloud.google.com/gke-preemptible": "true",
     "kubernetes.azure.com/scalesetpriority": "spot",
+    "coach.dev/capacity-type": "spot",
 }
+#: The last, as `kubectl label` takes it.
+OWN_SPOT = "coach.dev/capacity-type=spot"
 #: Taints by which the agents of clouds, Karpenter and the cluster autoscaler give notice that a node goes away.
 _NOTICES = frozenset(
     {
@@ -52,7 +55,7 @@ def read(node: Object) -> Node:
             quantities.gib(str(allocatable.get("memory", "0"))),
             float(allocatable.get(GPU, 0)),
         ),
-        spot=_spot(node) or ":spot" in offer(node),
+        spot=_spot(node),
         kind=next((labels[key] for key in KINDS if labels.get(key)), ""),
     )
 
@@ -76,7 +79,29 @@ def offer(node: Object) -> str:
 def _spot(node: Object) -> bool:
     """Whether its labels say that it may be taken away."""
     labels = node["metadata"].get("labels") or {}
-    return any(str(labels.get(key, "")).lower() == value for key, value in _SPOT.items())
+    return any(labels.get(key) == value for key, value in _SPOT.items())
+
+
+def affinity(of: Pod) -> Object:
+    """The part of a pod's `spec` that says on which nodes it may be: one, those of a kind, or any.
+
+    By labels, as the scheduler places the pod: autoscalers and Kueue read them too (docs/decisions). Terms are
+    alternatives, what one has must all hold, and `NotIn` holds where there is no such label.
+    """
+    if of.node:
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [of.node]}]}]
+    elif of.capacity is CapacityType.SPOT:
+        terms = [{"matchExpressions": [_label(key, "In", value)]} for key, value in _SPOT.items()]
+    elif of.capacity is CapacityType.ON_DEMAND:
+        terms = [{"matchExpressions": [_label(key, "NotIn", value) for key, value in _SPOT.items()]}]
+    else:
+        return {}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def _label(key: str, operator: str, value: str) -> Object:
+    return {"key": key, "operator": operator, "values": [value]}
 
 
 def unavailable(node: Object) -> str:

@@ -1,32 +1,41 @@
-"""HTTP to pods through the API server, for a handler outside the cluster: with its user's own rights, and no tunnel."""
+"""Calls of functions in pods through the API server, for a handler outside the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import httpx
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from coach.core.errors import TemporaryError
+from coach.platforms.function_calls import Unanswered
 from coach.platforms.kubernetes_api.client import CORE, Api
 
 
-class PodProxy(httpx.AsyncBaseTransport):
+class PodProxy:
     """Sends what is meant for a pod's address to the API server, which passes it on (the `pods/proxy` resource).
 
-    `pod_at` gives the name of the pod that has an IP address.
+    With the rights of its own user, and no tunnel. `pod_at` gives the name of the pod
+    that has an IP address; None where none has.
     """
 
-    def __init__(self, api: Api, pod_at: Callable[[str], str]) -> None:
+    def __init__(self, api: Api, pod_at: Callable[[str], str | None]) -> None:
         self._api = api
         self._pod_at = pod_at
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises httpx.ConnectError where the API server cannot be reached."""
-        name = self._pod_at(request.url.host)
-        port, rest = request.url.port, request.url.raw_path.decode("ascii")
-        path = f"{CORE}/namespaces/{self._api.namespace}/pods/{name}:{port}/proxy{rest}"
+    async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
+        """See coach.platforms.function_calls."""
+        host, _, port = address.rpartition(":")
+        name = self._pod_at(host)
+        if name is None:
+            raise Unanswered(f"no pod has the address {host} any more")
+        path = f"{CORE}/namespaces/{self._api.namespace}/pods/{name}:{port}/proxy/"
         try:
-            status, body = await self._api.forward(request.method, path, await request.aread())
+            async with asyncio.timeout(seconds):
+                return await self._api.forward("POST", path, body)
+        except TimeoutError as error:
+            raise Unanswered(f"no answer in {seconds:g} s", late=True) from error
         except TemporaryError as error:
-            raise httpx.ConnectError(str(error), request=request) from error
-        return httpx.Response(status, content=body, request=request)
+            raise Unanswered(str(error)) from error
+
+    async def close(self) -> None:
+        """It has no connections of its own."""

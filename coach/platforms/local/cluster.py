@@ -34,14 +34,6 @@ def machine() -> Resources:
     return Resources(float(len(os.sched_getaffinity(0))), memory, float(gpus))
 
 
-def free_memory() -> float:
-    """GiB that new processes could have without swapping."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024 / GIB
-    return 0.0
-
-
 def parse_nodes(text: str | None, offer_price: OfferPrice | None = None) -> tuple[Node, ...]:
     """Nodes of `text`: None or "" is this machine, `3x2` three nodes of two cores, anything else a cluster file.
 

@@ -8,15 +8,12 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-import httpx
-
 from coach.core.cluster import Node, Pod, PodId
 from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
-from coach.platforms import warm_up
 from coach.platforms.base import (
     Cluster,
     Deployed,
@@ -27,6 +24,7 @@ from coach.platforms.base import (
     PodError,
     Progress,
 )
+from coach.platforms.function_calls import Direct
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
@@ -79,10 +77,10 @@ class LocalPlatform:
         """Start the process that functions are forked from. Raises PermanentError without framework."""
         self._events = events
         self._scratch = Scratch.make()
-        self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
+        self._calls = Direct()
         try:
-            ready = [self._runtime(self._functions.framework)] if self._functions else []
-            await asyncio.gather(*ready, warm_up.prepare(self._http))
+            if self._functions:
+                await self._runtime(self._functions.framework)
         except BaseException:
             await self.close()
             raise
@@ -97,7 +95,7 @@ class LocalPlatform:
         for opened in await asyncio.gather(*self._runtimes.values(), return_exceptions=True):
             if isinstance(opened, Runtime):
                 await opened.close()
-        await self._http.aclose()
+        await self._calls.close()
         self._scratch.close()
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
@@ -202,7 +200,7 @@ class LocalPlatform:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.local.programs`."""
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order, self._cores_of), 0
-        client = GangClient(self._http, order, self.now)
+        client = GangClient(self._calls, order, self.now)
         self._epochs[order.action.token] = client
         why = "it did not answer"
         try:

@@ -20,6 +20,7 @@ from coach.platforms.base import GangSize
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes_api.nodes import affinity
 from coach.platforms.kubernetes_api.pods import requests
 
 PROJECT = "coach"
@@ -112,13 +113,12 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
         "deploymentStrategy": {"type": "Recreate"},
         # A member that waits for its gang has not failed.
         "waitReadinessTimeoutBeforeFailure": True,
+        **affinity(of),
     }
     if settings.service_account:
         spec["serviceAccount"] = settings.service_account
     if settings.pull_secrets:
         spec["imagePullSecrets"] = settings.pull_secrets[0]
-    if of.node:
-        spec["affinity"] = manifests.on(of.node)
     labels = {
         **manifests.labels(of.id, settings),
         "nuclio.io/project-name": PROJECT,

@@ -254,7 +254,9 @@ def main() -> None:
     try:
         seconds = import_framework()
     except Exception as error:
-        failure = TrainingError("Internal", f"the function cannot import what it needs: {type(error).__name__}: {error}")
+        failure = TrainingError(
+            "Internal", f"the function cannot import what it needs: {type(error).__name__}: {error}"
+        )
         with socket.socket(fileno=options.fd) as function:
             ipc.send(function, {"event": "unable", **failure.as_dict()})
         raise

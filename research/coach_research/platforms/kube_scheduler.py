@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from coach.core.cluster import Node, Pod, PodId, Resources
+from coach.core.cluster import CapacityType, Node, Pod, PodId, Resources
 from coach.core.errors import UserError
 from coach.core.gang.rules import PodRequest, all_types_present, queue_key, same_job_score
 from coach.core.policies.api.parameters import form, parsed
@@ -67,6 +67,7 @@ class PodByPodPlacement:
         self._number = {node.name: number for number, node in enumerate(nodes)}
         self._names = [node.name for node in nodes]
         rows = [_vector(node.capacity) for node in nodes]
+        self._spot = np.array([node.spot for node in nodes], bool)
         self._capacity: FloatArray = np.array(rows, float).reshape(-1, 3)
         self._free: FloatArray = self._capacity.copy()
         self._rng = rng
@@ -114,15 +115,16 @@ class PodByPodPlacement:
         available = np.ones(len(self._names), bool)
         available[[self._number[name] for name in self._unavailable]] = False
         bound: list[tuple[PodId, str]] = []
-        refused: set[Resources] = set()
+        refused: set[tuple[Resources, CapacityType | None]] = set()
         for pod in self._in_order(now):
             # Free resources only shrink in this loop: requests that did not fit once do not fit again.
             node = None
-            if pod.requests not in refused and self._passes(pod):
+            if (pod.requests, pod.capacity) not in refused and self._passes(pod):
                 named = np.arange(len(self._names)) == self._number[pod.node] if pod.node else True
-                node = self._best(pod, available & named)
+                kind = True if pod.capacity is None else self._spot == (pod.capacity is CapacityType.SPOT)
+                node = self._best(pod, available & named & kind)
                 if node is None and not pod.node:
-                    refused.add(pod.requests)
+                    refused.add((pod.requests, pod.capacity))
             if node is None:
                 self._fail(pod, now)
                 continue

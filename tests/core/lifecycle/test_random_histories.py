@@ -25,7 +25,7 @@ DIGEST = """
 import hashlib
 from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 said = hashlib.sha256()
-for number in range(6):
+for number in range(3):
     said.update(repr(play(draw(SeededDraws(f"digest {number}")), shadow=False).history).encode())
 print(said.hexdigest())
 """
@@ -64,8 +64,8 @@ def test_sixty_histories_from_a_seed_break_no_rule(capsys: Any) -> None:
     assert all(f"| ended {state.value} |" in table for state in State if state.ended), "every end is reached"
 
 
-def test_sixty_histories_of_programs_break_no_rule(capsys: Any) -> None:
-    assert main(60, 7, draw_programs) == 0, capsys.readouterr().out
+def test_thirty_histories_of_programs_break_no_rule(capsys: Any) -> None:
+    assert main(30, 7, draw_programs) == 0, capsys.readouterr().out
     assert "| overshoots | 0 |" in capsys.readouterr().out
 
 

@@ -206,7 +206,7 @@ def sum_fits(requests: list[Resources], nodes: ClusterView) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_every_job_is_answered_within_its_limits_and_all_fit_on_the_nodes(
     name: str, world: tuple[list[Job], ClusterView]
 ) -> None:
@@ -238,7 +238,7 @@ def test_every_job_is_answered_within_its_limits_and_all_fit_on_the_nodes(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes(), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_order_of_jobs_and_nodes_does_not_matter(
     name: str, world: tuple[list[Job], ClusterView], data: st.DataObject
 ) -> None:
@@ -253,7 +253,7 @@ def test_the_order_of_jobs_and_nodes_does_not_matter(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_steps_lead_to_what_was_decided(name: str, world: tuple[list[Job], ClusterView]) -> None:
     jobs, nodes = world
     decision = policy(name).allocate(jobs, nodes)

@@ -11,12 +11,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from coach.core.cluster import Allocation, PodId, Role
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder
+from coach.platforms.function_calls import Direct
 from coach.platforms.gang_client import GangClient
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.functions.serving.asking import NUCLIO, in_nuclio
@@ -59,10 +59,12 @@ def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(servers,
     first = whole_epoch(pods[:3], (tmp_path / "real.1.ckpt").as_uri())
 
     async def run(order, addresses):
-        async with httpx.AsyncClient(trust_env=False) as http:
-            due = time.time() + 60
-            client = GangClient(http, EpochOrder(replace(order, at=time.time()), job, addresses, due), time.time)
+        calls, due = Direct(), time.time() + 60
+        try:
+            client = GangClient(calls, EpochOrder(replace(order, at=time.time()), job, addresses, due), time.time)
             return (await client.run(lambda progress: None))[0]
+        finally:
+            await calls.close()
 
     def after(order, report, token, **changes):
         return replace(

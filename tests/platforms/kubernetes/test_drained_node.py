@@ -29,10 +29,8 @@ from coach.platforms.kubernetes_api.client import Api
 from tests.functions.hosting import ROOT, Template, process
 from tests.functions.mxnet.test_elastic import MLP
 from tests.functions.pytorch.test_elastic import SLOW
-from tests.platforms.kubernetes.test_platform import PODS, Heard, Kubelets, pod_of, server, training_job
+from tests.platforms.kubernetes.test_platform import PODS, Heard, Kubelets, pod_of, training_job
 from tests.platforms.orders import whole_epoch
-
-__all__ = ["server"]
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

@@ -172,8 +172,18 @@ def test_an_annotation_goes_before_labels() -> None:
     found = node(**AWS)
     found["metadata"]["annotations"] = {"coach.dev/offer": "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:hour"}
     assert nodes.offer(found) == "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:hour"
-    found["metadata"]["annotations"] = {"coach.dev/offer": "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot"}
-    assert NodePrices().of(found).spot
+
+
+def test_a_node_that_costs_as_spot_and_has_no_label_of_spot_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The scheduler, which places pods by labels, reads no annotation."""
+    found, prices = node(**AWS), NodePrices(by_offer)
+    found["metadata"]["annotations"] = {"coach.dev/offer": "aws/p5.48xlarge@us-east-1:spot"}
+    with caplog.at_level(logging.WARNING):
+        assert not prices.of(found).spot and not prices.of(found).spot
+    (line,) = [line for line in caplog.messages if "no label" in line]
+    assert line.endswith(f"for spec.spot: kubectl label node {NAME} coach.dev/capacity-type=spot")
+    found["metadata"]["labels"]["coach.dev/capacity-type"] = "spot"
+    assert prices.of(found).spot
 
 
 def test_a_type_that_no_catalogue_has_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

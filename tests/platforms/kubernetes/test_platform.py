@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
+from coach.core.cluster import Allocation, CapacityType, Node, Pod, PodId, Resources, Role
 from coach.core.errors import PermanentError, TemporaryError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -21,7 +21,7 @@ from coach.platforms.base import Cluster, EpochOrder, GangSize, PodError
 from coach.platforms.kubernetes import platform as module
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.kubernetes_api import client
+from coach.platforms.kubernetes_api import client, nodes
 from coach.platforms.kubernetes_api.client import Api, ApiError
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
@@ -33,15 +33,20 @@ pytestmark = pytest.mark.processes
 PODS = "/api/v1/namespaces/default/pods"
 GANGS = "/apis/coach.dev/v1alpha1/namespaces/default/gangs"
 WORKER = PodId("job", Role.WORKER, 0)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with api_server(tmp_path_factory.mktemp("api-server")) as started:
-        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
-        for name in ("n1", "n2"):
-            started.admin.create("/api/v1/nodes", {"metadata": {"name": name}})
-        yield started
+#: Labels of a node, and whether it is spot.
+LABELLED: list[tuple[dict[str, str], bool]] = [
+    ({}, False),
+    ({"karpenter.sh/capacity-type": "spot"}, True),
+    ({"karpenter.sh/capacity-type": "on-demand"}, False),
+    ({"karpenter.sh/capacity-type": "reserved"}, False),
+    ({"eks.amazonaws.com/capacityType": "SPOT"}, True),
+    ({"eks.amazonaws.com/capacityType": "ON_DEMAND"}, False),
+    ({"cloud.google.com/gke-spot": "true"}, True),
+    ({"cloud.google.com/gke-preemptible": "true"}, True),
+    ({"kubernetes.azure.com/scalesetpriority": "spot"}, True),
+    ({"kubernetes.azure.com/scalesetpriority": "regular"}, False),
+    ({"coach.dev/capacity-type": "spot", "karpenter.sh/capacity-type": "on-demand"}, True),
+]
 
 
 class Kubelets:
@@ -65,7 +70,7 @@ class Kubelets:
         await self._ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None, "taints": None, **spec}})
 
     async def there(self, name: str, path: str = PODS) -> dict[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while True:
                 found: dict[str, Any] = await self._ask("GET", f"{path}/{name}")
                 if found.get("kind") != "Status":
@@ -73,7 +78,7 @@ class Kubelets:
                 await asyncio.sleep(0.02)
 
     async def gone(self, name: str, path: str = PODS) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while (await self._ask("GET", f"{path}/{name}")).get("kind") != "Status":
                 await asyncio.sleep(0.02)
 
@@ -110,7 +115,7 @@ class Heard:
         self.clusters.append(cluster)
 
     async def until(self, done: Callable[[], Any]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while not done():
                 await asyncio.sleep(0.02)
 
@@ -126,14 +131,15 @@ def pod_of(job: TrainingJob, pod: PodId = WORKER) -> Pod:
 SIZE = GangSize("job", Allocation(1, 1), Allocation(2, 1))
 
 
+Body = Callable[[KubernetesPlatform, Kubelets, Heard], Awaitable[None]]
+
+
 @pytest.fixture
-def run(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[[Callable[[KubernetesPlatform, Kubelets, Heard], Awaitable[None]]], None]:
+def run(server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Body], None]:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
     monkeypatch.setattr(module, "FORCE_SECONDS", 0.3)  # no kubelet consents here
 
-    def started(body: Callable[[KubernetesPlatform, Kubelets, Heard], Awaitable[None]]) -> None:
+    def started(body: Body) -> None:
         async def main() -> None:
             cluster, heard = Kubelets(server), Heard()
             for name in ("n1", "n2"):
@@ -232,6 +238,33 @@ def test_a_pod_that_names_a_node_may_be_bound_to_no_other(run: Any) -> None:
         assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
         await cluster.run(WORKER.name, "n2", "10.1.1.7")
         assert (await starting).node == "n2"
+
+    run(body)
+
+
+@pytest.mark.parametrize("kind", [CapacityType.SPOT, CapacityType.ON_DEMAND])
+def test_pods_for_spot_or_on_demand_nodes_say_so_by_the_labels_of_nodes(run: Any, kind: CapacityType) -> None:
+    """The API server takes it. What it means is evaluated here as Kubernetes describes it, on nodes as clouds label."""
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job()
+        await platform.gang(SIZE, job)
+        starting = asyncio.create_task(platform.deploy(replace(pod_of(job), capacity=kind), job))
+        made = await cluster.there(WORKER.name)
+        required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        for labels, spot in LABELLED:
+            found = {"metadata": {"name": "n", "labels": labels}}
+            matches = any(
+                all(
+                    (labels.get(one["key"]) in one["values"]) == (one["operator"] == "In")
+                    for one in term["matchExpressions"]
+                )
+                for term in required["nodeSelectorTerms"]
+            )
+            assert matches == (nodes.read(found).spot is (kind is CapacityType.SPOT)), labels
+            assert nodes.read(found).spot is spot
+        await cluster.run(WORKER.name, "n1", "10.1.1.7")
+        assert (await starting).node == "n1"
 
     run(body)
 
@@ -336,6 +369,7 @@ GATES = {
 
 
 @pytest.mark.full
+@pytest.mark.full  # on an API server of its own
 def test_a_pod_of_a_job_with_a_queue_waits_for_its_admission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beta = {
         "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
@@ -448,23 +482,23 @@ def test_no_epoch_begins_while_the_scheduler_drains_the_gang(run: Any, monkeypat
             at = "2026-01-01T12:00:00Z"
             await drain({"by": "default/trial", "since": at, "until": at})
             epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 while not await between_epochs():
                     await asyncio.sleep(0.02)
             assert not began
             await drain(None)  # the preemptor has gone
-            await asyncio.wait_for(epoch, 10)
+            await asyncio.wait_for(epoch, 120)
             assert began and not await between_epochs()
 
     run(body)
 
 
-@pytest.mark.parametrize("framework", ["mxnet", "pytorch"])
-def test_an_elastic_epoch_ends_early_where_the_scheduler_drains_the_gang(
-    run: Any, monkeypatch: pytest.MonkeyPatch, framework: str
-) -> None:
+@pytest.fixture(params=["mxnet", "pytorch"])
+def disturbed(request: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body, Body], None]:
+    """Runs an epoch that something happens to: it counts; the elastic one, PyTorch's, is asked to end early."""
     asked: list[str] = []
     over = asyncio.Event()
+    elastic = request.param == "pytorch"
 
     class Client(module.GangClient):
         async def _epoch(self, progress: Any) -> Any:
@@ -476,69 +510,53 @@ def test_an_elastic_epoch_ends_early_where_the_scheduler_drains_the_gang(
             over.set()
             return {}
 
-    monkeypatch.setattr(module, "GangClient", Client)
+    def started(happens: Body, afterwards: Body) -> None:
+        async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+            torch = {"servers": {"max": 0}, "image": "torch:1"} if elastic else {"servers": {"max": 1}}
+            job = training_job(framework=request.param, **torch)
+            async with deployed(platform, cluster, job):
+                action = whole_epoch([WORKER], "file:///out")
+                order = EpochOrder(action, job, {WORKER: "10.1.1.7:8080"}, platform._now() + 60)
+                epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
+                await asyncio.sleep(0)
+                await happens(platform, cluster, heard)
+                if not elastic:
+                    assert not over.is_set() and not heard.lost
+                    over.set()
+                assert (await asyncio.wait_for(epoch, 120))[0] == "report"
+                assert asked == ["cut"] * elastic
+                await afterwards(platform, cluster, heard)
 
-    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
-        torch = {"servers": {"max": 0}, "image": "torch:1"} if framework == "pytorch" else {"servers": {"max": 1}}
-        job = training_job(framework=framework, **torch)
-        async with deployed(platform, cluster, job):
-            order = EpochOrder(
-                whole_epoch([WORKER], "file:///out"), job, {WORKER: "10.1.1.7:8080"}, platform._now() + 60
-            )
-            epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
-            await asyncio.sleep(0)
-            at = "2026-01-01T12:00:00Z"
-            draining = {"by": "default/trial", "since": at, "until": at}
-            await cluster._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
-            await heard.until(lambda: platform._draining("job"))
-            if framework == "mxnet":
-                assert not over.is_set()
-                over.set()
-            assert (await asyncio.wait_for(epoch, 10))[0] == "report"
-            assert asked == ["cut"] * (framework == "pytorch")
-
-    run(body)
-
-
-@pytest.mark.parametrize("framework", ["mxnet", "pytorch"])
-def test_a_node_with_a_notice_ends_an_elastic_epoch_early_and_loses_its_pod_after_it(
-    run: Any, monkeypatch: pytest.MonkeyPatch, framework: str
-) -> None:
-    asked: list[str] = []
-    over = asyncio.Event()
-
-    class Client(module.GangClient):
-        async def _epoch(self, progress: Any) -> Any:
-            await over.wait()
-            return "report"
-
-        async def _call(self, member: Any, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-            asked.append(body["op"])
-            over.set()
-            return {}
+        run(body)
 
     monkeypatch.setattr(module, "GangClient", Client)
+    return started
 
-    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
-        torch = {"servers": {"max": 0}, "image": "torch:1"} if framework == "pytorch" else {"servers": {"max": 1}}
-        job = training_job(framework=framework, **torch)
-        async with deployed(platform, cluster, job):
-            action = whole_epoch([WORKER], "file:///out")
-            order = EpochOrder(action, job, {WORKER: "10.1.1.7:8080"}, platform._now() + 60)
-            epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
-            await asyncio.sleep(0)
-            await cluster.node("n1", taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
-            await heard.until(lambda: heard.clusters and heard.clusters[-1].unavailable == ("n1",))
-            if framework == "mxnet":
-                assert not over.is_set() and not heard.lost
-                over.set()
-            assert (await asyncio.wait_for(epoch, 10))[0] == "report", "the epoch counts"
-            await heard.until(lambda: heard.lost)
-            assert asked == ["cut"] * (framework == "pytorch")
-            ((lost, reason, words),) = heard.lost
-            assert (lost, reason) == (WORKER, Reason.DISRUPTED) and "karpenter.sh/disrupted" in words
 
-    run(body)
+def test_an_elastic_epoch_ends_early_where_the_scheduler_drains_the_gang(disturbed: Any) -> None:
+    async def drain(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        at = "2026-01-01T12:00:00Z"
+        draining = {"by": "default/trial", "since": at, "until": at}
+        await cluster._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
+        await heard.until(lambda: platform._draining("job"))
+
+    async def afterwards(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        assert not heard.lost
+
+    disturbed(drain, afterwards)
+
+
+def test_a_node_with_a_notice_ends_an_elastic_epoch_early_and_loses_its_pod_after_it(disturbed: Any) -> None:
+    async def notice(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        await cluster.node("n1", taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
+        await heard.until(lambda: heard.clusters and heard.clusters[-1].unavailable == ("n1",))
+
+    async def afterwards(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        await heard.until(lambda: heard.lost)
+        ((lost, reason, words),) = heard.lost
+        assert (lost, reason) == (WORKER, Reason.DISRUPTED) and "karpenter.sh/disrupted" in words
+
+    disturbed(notice, afterwards)
 
 
 def test_nodes_that_are_cordoned_or_stop_reporting_reach_the_handler(run: Any) -> None:

@@ -67,6 +67,21 @@ def test_each_line_comes_once_wherever_the_connection_breaks(cut: int, monkeypat
     assert read(Node(LOG[:5], [cut, cut // 2, cut])) == [text for _, text in LOG[:5]]
 
 
+def test_a_node_that_does_not_answer_is_asked_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def main() -> list[str]:
+        node = Node(LOG[:2], [0] * 7 + [len(f"{LOG[0][0]} one\n"), 0])
+        return [line async for _, line in lines(cast("Api", node), "a")]
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    assert asyncio.run(main()) == ["one", "two at the same time"]
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 1, 2], "a line was read, and then none again"
+
+
 def test_a_clock_that_is_set_back_loses_no_line_of_a_connection_that_lasts() -> None:
     assert read(Node(LOG, [])) == [text for _, text in LOG]
 

@@ -94,7 +94,7 @@ class Node1(Kubelets):
 
     async def obey(self, pod: PodId) -> int:
         """Wait until it is to end, and end it; the grace period."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while "deletionTimestamp" not in (found := await self.there(pod.name))["metadata"]:
                 await asyncio.sleep(0.02)
         await self.end(pod, 143, "Error")
@@ -612,6 +612,31 @@ def test_a_program_gets_sigterm_a_grace_period_before_its_money_ends(opened: Any
     runs(body, server)
 
 
+def test_the_end_of_an_earlier_programs_money_does_not_end_the_one_that_has_its_name(
+    opened: Any, server: ApiServer
+) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        node.prints(FIRST, "loss 0.9")
+        await epoch(platform, order_of(job, pods))
+        earlier = platform._programs._runs["job"]
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        await node.obey(FIRST)
+        await releasing
+        await deploy(platform, node, job, FIRST)
+        earlier._deadline()  # its timer
+        await asyncio.sleep(0.5)
+        assert "deletionTimestamp" not in (await node.there(FIRST.name))["metadata"]
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        await node.obey(FIRST)
+        await releasing
+        await finish(platform)
+
+    runs(body, server)
+
+
 def test_a_program_that_reports_nothing_for_its_stall_timeout_is_ended_and_its_pod_made_again(
     opened: Any, server: ApiServer
 ) -> None:
@@ -719,7 +744,7 @@ def test_an_extended_program_goes_on(opened: Any, server: ApiServer) -> None:
         before = int((await node.there("job-lease", LEASES))["spec"]["ttlSecondsAfterFinished"])
         await asyncio.sleep(0.1)
         await platform.extend_epoch("job.1", time.time() + 300)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while (await node.there("job-lease", LEASES))["spec"]["ttlSecondsAfterFinished"] < 200:
                 await asyncio.sleep(0.02)
         assert before <= 90
@@ -743,7 +768,7 @@ async def die(platform: KubernetesPlatform) -> None:
         task.cancel()
     await asyncio.gather(*platform._tasks, return_exceptions=True)
     await asyncio.gather(*(one.close() for one in platform._followed))
-    await platform._http.aclose()
+    await platform._calls.close()
     await platform._api.close()
 
 

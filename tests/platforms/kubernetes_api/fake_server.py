@@ -140,7 +140,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 async def until(done: Callable[[], bool]) -> None:
     """Wait for what the server or the client does in between."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not done():
             await asyncio.sleep(0.01)
 

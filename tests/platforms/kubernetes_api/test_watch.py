@@ -50,7 +50,7 @@ def followed(server: Server, lists: int) -> tuple[list[tuple[str, str | None]], 
             lambda name, found: heard.append((name, found and found["metadata"]["resourceVersion"]))
         )
         await collection.open()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while server.lists < lists:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)

@@ -89,6 +89,7 @@ def test_without_a_network_uv_fails_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("without_uv")
 def test_without_a_network_pip_fails_in_one_line(
     requirements: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,7 +20,7 @@ from coach.handler.handler import Handler
 from coach.platforms.local import pytorch_runtime
 from coach.report.history import history
 from coach.report.why import why
-from tests.platforms.local.test_programs import job, nothing_is_left, paid, train
+from tests.platforms.local.test_programs import job, nothing_is_left, paid, running, train
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 __all__ = ["nothing_is_left"]
@@ -81,14 +81,31 @@ def keeping(then: list[list[str]]) -> Callable[[Handler], None]:
     return note
 
 
-def test_a_program_that_resumes_gets_the_workers_that_pay_for_their_restart(tmp_path: Path) -> None:
-    answers: list[list[str]] = []
-    trained, records = train(tmp_path, changing(tmp_path), keeping(answers))
+class Changed(NamedTuple):
+    """A job that ran to its end, in this folder, and what `why` said meanwhile."""
+
+    folder: Path
+    trained: Job
+    records: list[Any]
+    answers: list[list[str]]
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Changed:
+    """SHARES with one to three workers."""
+    folder, answers = tmp_path_factory.mktemp("changed"), list[list[str]]()
+    found = Changed(folder, *train(folder, changing(folder), keeping(answers)), answers)
+    assert not running(folder)
+    return found
+
+
+def test_a_program_that_resumes_gets_the_workers_that_pay_for_their_restart(changed: Changed) -> None:
+    folder, trained, records, answers = changed
     assert trained.reason is Reason.TARGET_REACHED
     paid(trained, records)
     assert groups(trained)[0] == ("own.g1", Allocation(1, 0)) and len(groups(trained)) >= 2
     assert trained.epochs[-1].allocation.workers > 1
-    starts = [json.loads(line) for line in said(tmp_path, 0) if line.startswith("{")]
+    starts = [json.loads(line) for line in said(folder, 0) if line.startswith("{")]
     assert [start["TORCHELASTIC_RESTART_COUNT"] for start in starts] == [str(n) for n in range(len(starts))]
     assert starts[0] | {"MASTER_PORT": ""} == {
         **{"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "MASTER_ADDR": "127.0.0.1"},
@@ -99,10 +116,10 @@ def test_a_program_that_resumes_gets_the_workers_that_pay_for_their_restart(tmp_
         assert start["WORLD_SIZE"] == start["LOCAL_WORLD_SIZE"] == str(allocation.workers)
         before = [epoch for epoch in trained.epochs if epoch.group < group]
         assert start["from"] == len(before), "no report is lost, none counts twice"
-    assert said(tmp_path, 0).count("SIGTERM") == len(starts), "each group ends in its own way"
-    changed = [epoch for epoch in trained.epochs if epoch.report.stop_seconds]
-    assert [epoch.group for epoch in changed] == [group for group, _ in groups(trained)[1:]]
-    assert all(epoch.report.stop_seconds >= 0.2 and epoch.starts for epoch in changed)
+    assert said(folder, 0).count("SIGTERM") == len(starts), "each group ends in its own way"
+    stopped = [epoch for epoch in trained.epochs if epoch.report.stop_seconds]
+    assert [epoch.group for epoch in stopped] == [group for group, _ in groups(trained)[1:]]
+    assert all(epoch.report.stop_seconds >= 0.2 and epoch.starts for epoch in stopped)
     assert trained.times.restart >= 0.2, "what a change takes is known from SIGTERM on"
     events = [line.text for line in history(records)]
     many = groups(trained)[1][1].workers
@@ -111,8 +128,8 @@ def test_a_program_that_resumes_gets_the_workers_that_pay_for_their_restart(tmp_
     assert any("A change of its workers starts it again, and takes" in line for answer in answers for line in answer)
 
 
-def test_a_change_waits_for_a_second_report_which_measures_the_workers(tmp_path: Path) -> None:
-    trained, records = train(tmp_path, changing(tmp_path))
+def test_a_change_waits_for_a_second_report_which_measures_the_workers(changed: Changed) -> None:
+    _, trained, records, _ = changed
     for group, _ in groups(trained)[:-1]:
         assert sum(epoch.group == group for epoch in trained.epochs) >= 2
     decided = [record for record in records if isinstance(record, act.SetAllocation)]
@@ -132,14 +149,6 @@ def test_a_change_that_takes_longer_than_it_saves_is_not_made(tmp_path: Path) ->
     assert trained.reason is Reason.TARGET_REACHED
     assert groups(trained) == [("own.g1", Allocation(1, 0))]
     paid(trained, records)
-
-
-def test_a_batch_that_is_divided_stays_as_it_is(tmp_path: Path) -> None:
-    spec = changing(tmp_path)
-    assert spec.spec.program is not None
-    divided = spec.spec.program.model_dump(mode="json", by_alias=True, exclude_none=True) | {"batch": "per-job"}
-    _, records = train(tmp_path, changing(tmp_path, program=divided))
-    assert any("as many samples a step as with 1 worker" in line.text for line in history(records))
 
 
 @pytest.mark.pytorch
@@ -195,7 +204,7 @@ for n in range(done, 1000):
             LAST
         FIRST
     while time.monotonic() < until:
-        pass
+        WORK
     if rank == "0":
         checkpoint.write_text(str(n + 1))
         print(f"epoch {n}: val loss: {1 / (n + 1):.4f}", flush=True)
@@ -205,9 +214,9 @@ for n in range(done, 1000):
 WAIT = "time.sleep(600)"
 
 
-def of_two(folder: Path, first: str, last: str) -> TrainingJob:
+def of_two(folder: Path, first: str, last: str, work: str = "time.sleep(0.01)") -> TrainingJob:
     """A job of two workers that runs TWO."""
-    script = TWO.replace("FIRST", first).replace("LAST", last)
+    script = TWO.replace("FIRST", first).replace("LAST", last).replace("WORK", work)
     target = {"metric": "val_loss", "value": 0.15, "epochsInARow": 1}
     return changing(folder, script, workers={"min": 2, "max": 2}, target=target)
 
@@ -235,12 +244,12 @@ def test_a_group_that_hangs_is_told_from_one_that_works_and_starts_again(
     monkeypatch.setattr("coach.core.lifecycle.stall_timeout.UNKNOWN_SECONDS", 3.0)
     monkeypatch.setattr("coach.core.lifecycle.stall_timeout.IDLE_FACTOR", 0.0)
     slow = "until += 6 if rank == '0' else 0"
-    trained, _ = train(tmp_path, of_two(tmp_path, slow, "pass"))
+    trained, _ = train(tmp_path, of_two(tmp_path, slow, "pass", "pass"))
     assert (trained.reason, trained.groups) == (Reason.TARGET_REACHED, 1), trained.message
     (tmp_path / "journal.db").unlink()
     for file in (tmp_path / "checkpoints").iterdir():
         file.unlink()
-    trained, records = train(tmp_path, of_two(tmp_path, WAIT, WAIT))
+    trained, records = train(tmp_path, of_two(tmp_path, WAIT, WAIT, "pass"))
     assert trained.reason is Reason.TARGET_REACHED
     [failed] = [record for record in records if isinstance(record, ev.EpochFailed)]
     assert failed.reason is Reason.STALLED and "none of its processes computed, read or wrote" in failed.message

@@ -35,12 +35,6 @@ NEVER = 2.0
 """Seconds in which a controller would have done what it must not do."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with controllers.api_server_with_nuclio(tmp_path_factory.mktemp("api-server")) as one:
-        yield one
-
-
 class World:
     """A controller and its functions."""
 

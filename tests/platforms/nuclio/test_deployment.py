@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
@@ -19,20 +18,13 @@ from coach.platforms.kubernetes_api.client import Api
 from coach.platforms.nuclio import functions, resources
 from coach.platforms.nuclio.deployment import Deployment
 from tests.docs.pages import ROOT
-from tests.packaging.api_server import ApiServer, served, until
+from tests.packaging.api_server import ApiServer, until
 from tests.platforms.kubernetes.test_platform import GANGS, SIZE, training_job
 from tests.platforms.nuclio import controllers
 from tests.platforms.nuclio.test_controller import DEPLOYMENTS, FUNCTIONS, MAPS
 from tests.platforms.nuclio.test_platform import SETTINGS, WORKER, pod_of
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with controllers.api_server_with_nuclio(tmp_path_factory.mktemp("api-server")) as one:
-        served(one.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
-        yield one
 
 
 Body = Callable[[Api, Deployment], Awaitable[None]]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
 from coach.core.errors import PermanentError, UserError
@@ -23,7 +22,7 @@ from coach.platforms.nuclio import functions, resources
 from coach.platforms.nuclio.deployment import Deployment
 from coach.platforms.nuclio.platform import NuclioPlatform
 from tests.docs.pages import ROOT
-from tests.packaging.api_server import ApiServer, served, until
+from tests.packaging.api_server import ApiServer, until
 from tests.platforms.kubernetes.test_platform import GANGS, PODS, SIZE, Heard, Kubelets, training_job
 from tests.platforms.nuclio import controllers
 from tests.platforms.nuclio.test_controller import DEPLOYMENTS, FUNCTIONS, MAPS, PROJECTS
@@ -33,14 +32,6 @@ pytestmark = pytest.mark.processes
 WORKER = PodId("job", Role.WORKER, 0)
 SETTINGS = Settings("coach-functions:9", handler="h")
 Body = Callable[[NuclioPlatform, "Nuclio", Heard], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with controllers.api_server_with_nuclio(tmp_path_factory.mktemp("api-server")) as one:
-        served(one.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
-        one.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
-        yield one
 
 
 class Nuclio(Kubelets):

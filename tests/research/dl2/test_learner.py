@@ -104,8 +104,8 @@ def test_a_short_training_is_better_than_no_training() -> None:
     [
         {"critic": "unscaled", "bundles": False},
         {"critic": "sum", "bundles": False},
-        {"critic": "none", "bundles": False},
-        {"reward": "own"},
+        pytest.param({"critic": "none", "bundles": False}, marks=pytest.mark.full),
+        pytest.param({"reward": "own"}, marks=pytest.mark.full),
     ],
 )
 def test_the_ablations_run(changes: dict[str, Any]) -> None:

@@ -333,7 +333,7 @@ class Checked(PodByPodDriver):
         return actions
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_nothing_is_over_committed_and_every_job_is_somewhere(data: st.DataObject) -> None:
     draw = data.draw

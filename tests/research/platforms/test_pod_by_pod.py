@@ -17,7 +17,7 @@ from coach_research.platforms.kube_scheduler import Default, parse_placement
 from coach_research.platforms.pod_by_pod import PodByPodPlatform
 from tests.platforms.local.test_platform import ended, job, submit
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("one_template"), pytest.mark.timeout(180)]
 
 #: With it the stock order leaves each of the three jobs a pod short.
 SEED = 1
@@ -102,12 +102,17 @@ def test_three_jobs_where_two_have_room(tmp_path: Path, placement: str, stands_s
             if not stands_still:
                 await handler.wait(done)
                 return
+
+            def ready() -> list[int]:
+                return [sum(held.ready for held in one.pods.values()) for one in handler.jobs.values()]
+
+            await handler.wait(lambda: ready() == [2, 2, 2])
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(1):
                     await handler.wait(done)
+            assert ready() == [2, 2, 2]
             for one in handler.jobs.values():
-                ready = [held.ready for held in one.pods.values()]
-                assert sum(ready) == 2 and len(ready) == 3 and not one.epochs
+                assert len(one.pods) == 3 and not one.epochs
                 assert one.reason is Reason.WAITING_CAPACITY
                 handler.cancel(one.name)
             await handler.wait(done)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from coach import plugins
 from coach.core.cluster import Allocation
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
+from coach_research.policies.rounds import integer_program
 from coach_research.workload import FloatArray, Work
 
 ROUNDS = ["gavel", "themis", "allox", "tiresias", "shockwave", "max-throughput", "min-makespan"]
@@ -116,3 +119,11 @@ def test_backfill_goes_by_priority() -> None:
     works = [job(0, 1000, 4), job(1, 100, 4), job(2, 100, 4)]
     works[2].priority = 1
     assert finished("backfill", works).tolist() == [1000, 1200, 1100]
+
+
+def test_what_a_solver_prints_is_not_taken_for_a_commands_output(capfd: pytest.CaptureFixture[str]) -> None:
+    with integer_program.output_to_errors():
+        ctypes.CDLL(None).printf(b"tmpSolver.run();\n")
+    print("{}")
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("{}\n", "tmpSolver.run();\n")

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import lil_array
 
+from coach_research.policies.rounds import integer_program
 from coach_research.policies.rounds.rounds import Rounds, seconds_left, width
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
@@ -143,7 +144,7 @@ class Shockwave(Rounds):
             low[row + 3], high[row + 3] = one.left, np.inf
             rows[row + 4, epochs] = one.epoch
             low[row + 4], high[row + 4] = -np.inf if may is None else one.left - may[at], np.inf
-        found = milp(
+        found = integer_program.solve(
             cost,
             integrality=whole,
             bounds=Bounds(0.0, most),

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import coo_array
 
 from coach.core.cluster import Allocation
 from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.policies.rounds import integer_program
 from coach_research.policies.rounds.rounds import Rounds, Turn, in_order, of_kinds, total
 from coach_research.scheduling.api import EngineView, IntArray, JobId, JobState, Phase
 from coach_research.scheduling.incremental import most
@@ -154,7 +155,7 @@ def best_of(options: Sequence[Option], waits: float, room: Mapping[str, FloatArr
         columns += [at] * 4
         values += [1.0, *total(option.job, option.turn.size).tolist()]
     limits = np.concatenate([np.ones(len(owners)), *room.values()]) + TOLERANCE
-    found = milp(
+    found = integer_program.solve(
         np.array([option.cost - waits for option in options]),
         integrality=np.ones(len(options), int),
         bounds=Bounds(np.array([float(option.forced) for option in options]), 1.0),
