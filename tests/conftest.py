@@ -14,9 +14,8 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 from tests.cpu_time import pytest_addoption, pytest_configure
-from tests.one_template import lasting_template, one_template
 
-__all__ = ["lasting_template", "one_template", "pytest_addoption", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_configure"]
 
 # A test that asks make something gets the same answer by hand and under `make test`, whose own flags are inherited.
 for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):

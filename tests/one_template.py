@@ -36,7 +36,7 @@ def lasting_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
 
 @pytest.fixture
 def one_template(lasting_template: tuple[Functions, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Platforms of this process, and of those that are forked from it, start no MXNet of their own."""
+    """Platforms of this process start no MXNet of their own."""
     start, (lasting, path) = Functions.start_template, lasting_template
 
     async def borrow(functions: Functions, socket: Path) -> Template | Borrowed:

@@ -10,7 +10,7 @@ import pytest
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.test_run import as_json, assert_nothing_left, coach, write_job
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(

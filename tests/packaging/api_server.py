@@ -202,7 +202,7 @@ def api_server(
                 return all(admin.http.get(path).status_code == 200 for path in ("/readyz", own))
             return False
 
-        until("the API server gets ready", ready, 90)
+        until("the API server gets ready", ready, 300)
         if controllers:
             admins = {"kubeconfig": admin.kubeconfig, "authorization-kubeconfig": admin.kubeconfig}
             start(

@@ -175,7 +175,8 @@ def test_a_server_hands_over_what_it_holds_before_its_node_is_gone(
     notice: str,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
-    monkeypatch.setattr(module, "PodProxy", lambda *_: None)  # the API server's proxy reaches no loopback address
+    # The API server's proxy reaches no loopback address.
+    monkeypatch.setattr(module, "PodProxy", lambda *_: module.Direct())
     spec, steps = job(framework[0], tmp_path), tmp_path / "steps"
 
     async def main() -> None:
