@@ -118,6 +118,14 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+def expect(shown: Any) -> Any:
+    """Playwright's assertions about what is shown, which wait until they hold: the page asks every half second."""
+    from playwright.sync_api import expect as expected
+
+    expected.set_options(timeout=PATIENCE)
+    return expected(shown)
+
+
 @contextlib.contextmanager
 def context(browser: Any, complaint: str = "", **more: Any) -> Iterator[Any]:
     """A browser of its own: cookies, storage. What it complains of, but for `complaint`, fails the test."""

@@ -21,7 +21,7 @@ from tests.cli.conftest import ROOT
 from tests.handler.test_search import definition
 from tests.required import missing
 from tests.service.conftest import job_text
-from tests.web.conftest import Serving
+from tests.web.conftest import Serving, expect
 
 pytestmark = [pytest.mark.web, pytest.mark.processes]
 
@@ -58,7 +58,7 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
     with Client() as coach:
         detail, figures = coach.job("digits"), coach.job_figures("digits")
     page.get_by_text(f"epoch {detail.job.epoch}", exact=True).wait_for()
-    assert "the target held" in page.get_by_role("region", name="Why").inner_text()
+    expect(page.get_by_role("region", name="Why")).to_contain_text("the target held")
     page.get_by_role(
         "img", name=re.compile(rf"^loss by passes over the data: {len(figures.curve.points)} epochs")
     ).wait_for()
@@ -67,7 +67,7 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
     why.get_by_text("1x1 → 2x1: speed, 0.0379 epochs/s, an epoch costs 0.000086 USD", exact=True).wait_for()
     page.get_by_role("button", name="Table of Learning curve").click()
     table = page.get_by_role("region", name="Table: Learning curve")
-    assert table.get_by_role("row").count() == 1 + len(figures.curve.points)
+    expect(table.get_by_role("row")).to_have_count(1 + len(figures.curve.points))
     for title, rows in (
         ("Allocation over time", figures.allocation),
         ("Money", figures.money),
@@ -75,11 +75,11 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
     ):
         page.get_by_role("button", name=f"Table of {title}", exact=False).click()
         table = page.get_by_role("region", name=f"Table: {title}")
-        assert table.get_by_role("row").count() == 1 + len(rows)
+        expect(table.get_by_role("row")).to_have_count(1 + len(rows))
     page.get_by_role("link", name="Epochs", exact=True).click()
     epochs = page.get_by_role("region", name="Table: Epochs")
     epochs.wait_for()
-    assert epochs.get_by_role("row").count() == 1 + len(detail.epochs)
+    expect(epochs.get_by_role("row")).to_have_count(1 + len(detail.epochs))
 
 
 def test_a_job_file_with_a_mistake_is_mended_and_submitted_for_its_price(service: Serving, page: Any) -> None:
@@ -91,8 +91,8 @@ def test_a_job_file_with_a_mistake_is_mended_and_submitted_for_its_price(service
     editor = page.get_by_role("textbox", name="Job file")
     editor.fill(wrong)
     page.get_by_role("heading", name="1 mistake").wait_for()
-    assert "spec.maxEpochs" in page.get_by_role("list").first.inner_text()
-    assert page.get_by_role("button", name="Submit").is_disabled()
+    expect(page.get_by_role("list").first).to_contain_text("spec.maxEpochs")
+    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
     page.get_by_role("button", name=f"Line {line}", exact=True).click()
     chosen = editor.evaluate("one => one.value.slice(one.selectionStart, one.selectionEnd)")
     assert chosen == "  maxEpochs: -3"
@@ -148,7 +148,8 @@ def test_budgets_show_what_is_left_and_who_spent_what(service: Serving, page: An
     table.get_by_role("row", name=re.compile("^team-a with team=vision 0.02.USD.week")).wait_for()
     report = page.get_by_role("table", name="Who spent what")
     report.get_by_role("link", name="digits").wait_for()
-    assert "team-a" in report.inner_text() and "research" not in report.inner_text()
+    expect(report).to_contain_text("team-a")
+    expect(report).not_to_contain_text("research")
 
 
 def test_a_search_shows_its_best_trial_and_its_money(service: Serving, page: Any) -> None:
@@ -181,11 +182,11 @@ def test_two_jobs_are_chosen_and_compared_and_then_simulated_with_other_money(se
     page.get_by_role("heading", name="Compare 2 jobs", level=1).wait_for()
     differs = page.get_by_role("region", name="Table: What differs")
     differs.get_by_role("row", name="batchSize 32 128").wait_for()
-    assert differs.get_by_role("row").count() == 2, "the header and one field"
+    expect(differs.get_by_role("row")).to_have_count(2)  # the header and one field
     with Client() as coach:
         found = coach.compare_jobs(["small", "large"])
     levels = page.get_by_role("region", name="Table: Money to this loss")
-    assert levels.get_by_role("row").count() == 1 + len(found.levels)
+    expect(levels.get_by_role("row")).to_have_count(1 + len(found.levels))
     ends = f"small {found.jobs[0].best[-1]:.4g} after "
     page.get_by_role("img", name=re.compile(rf"^best loss by USD: {re.escape(ends)}")).wait_for()
     page.go_back()
@@ -198,11 +199,11 @@ def test_two_jobs_are_chosen_and_compared_and_then_simulated_with_other_money(se
     page.get_by_role("button", name="Simulate").click()
     page.get_by_role("heading", name="Simulated on 2 nodes").wait_for()
     table = page.get_by_role("region", name="Table: Simulated")
-    assert table.get_by_role("row").count() == 3
-    assert table.get_by_role("row", name=re.compile("static:1x1 small .* budget")).count() == 1
+    expect(table.get_by_role("row")).to_have_count(3)
+    expect(table.get_by_role("row", name=re.compile("static:1x1 small .* budget"))).to_have_count(1)
     page.get_by_label("Policies").fill("nonsense")
     page.get_by_role("button", name="Simulate").click()
-    assert "nonsense" in page.get_by_role("alert").inner_text()
+    expect(page.get_by_role("alert")).to_contain_text("nonsense")
 
 
 def test_without_a_code_nothing_is_shown(service: Serving, page: Any) -> None:
@@ -213,7 +214,7 @@ def test_without_a_code_nothing_is_shown(service: Serving, page: Any) -> None:
         page.goto(refused)
         page.get_by_role("heading", name="Not logged in").wait_for()
         assert "secret" not in page.content()
-    assert "not valid" in page.get_by_role("alert").inner_text()
+    expect(page.get_by_role("alert")).to_contain_text("not valid")
     page.goto("about:blank")
     page.goto(address)
     page.get_by_role("link", name="secret").wait_for()

@@ -21,7 +21,7 @@ from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
 from tests.required import missing
 from tests.service.test_api import ENDLESS as UNREACHED
-from tests.web.conftest import Serving, context
+from tests.web.conftest import Serving, context, expect
 
 pytestmark = [pytest.mark.web, pytest.mark.processes, pytest.mark.full]
 
@@ -227,7 +227,7 @@ def test_a_thousand_jobs_are_few_rows(service: Serving, page: Any) -> None:
     assert rows.count() < 60
     page.get_by_role("searchbox").fill("job-2-17")
     page.get_by_role("link", name="job-2-170", exact=True).wait_for()
-    assert rows.count() == 1 + 11
+    expect(rows).to_have_count(1 + 11)
     page.get_by_role("link", name="Cluster").click()
     page.get_by_text(re.compile(r"The first 100 of 9\d\d jobs that wait")).wait_for()
     page.get_by_role("button", name="Show more").click()
@@ -326,8 +326,8 @@ def test_coach_ui_shows_what_has_run_and_changes_nothing(service: Serving, page:
         page.get_by_role("heading", name="done", level=1).wait_for()
         page.get_by_text("live, read only").wait_for()
         page.get_by_role("img", name=re.compile("^loss by passes")).wait_for()
-        assert page.get_by_role("button", name="Add budget").count() == 0
-        assert page.get_by_role("link", name="Submit").count() == 0
+        expect(page.get_by_role("button", name="Add budget")).to_have_count(0)
+        expect(page.get_by_role("link", name="Submit")).to_have_count(0)
         status = page.evaluate(
             "fetch('../api/v1/jobs/done/cancel', {method: 'POST', body: '{}', "
             "headers: {'Content-Type': 'application/json'}}).then((answer) => answer.status)"

@@ -14,8 +14,8 @@ from coach.platforms.kubernetes_api.client import CORE, Api
 class PodProxy:
     """Sends what is meant for a pod's address to the API server, which passes it on (the `pods/proxy` resource).
 
-    With the rights of its own user, and no tunnel. `pod_at` gives the name of the pod
-    that has an IP address; None where none has.
+    With the rights of the handler's user, and no tunnel. `pod_at` gives the name of the pod that has an IP address, or
+    None.
     """
 
     def __init__(self, api: Api, pod_at: Callable[[str], str | None]) -> None:
