@@ -259,8 +259,9 @@ class Driver:
                     self._left(pods[pod].pod)
 
         seconds = self.dynamics[action.job].release_seconds
-        if (epoch := self.running.get(action.job)) is not None:
-            seconds += self._give_back(epoch, action)
+        epoch, order = self.running.get(action.job), self.reducer.jobs[action.job].running
+        if epoch is not None and order is not None:
+            seconds += self._give_back(epoch, order, len(action.pods))
         if action.job in self._reported:
             self._stopped[action.job] = self.dynamics[action.job].release_seconds
 
@@ -271,11 +272,12 @@ class Driver:
 
         self.at(self.now + seconds, answer)
 
-    def _give_back(self, epoch: Running, action: act.ReleasePods) -> float:
-        """Pods leave an elastic group within its epoch, whose rest takes longer then; seconds that the change takes."""
-        dynamics, before = self.dynamics[action.job], epoch.order.allocation
-        order = self.reducer.jobs[action.job].running
-        assert order is not None
+    def _give_back(self, epoch: Running, order: act.RunEpoch, gone: int) -> float:
+        """`gone` pods leave an elastic group within its epoch, whose `order` is now that of the others.
+
+        Its rest takes longer then. Returns the seconds that the change takes.
+        """
+        dynamics, before = self.dynamics[order.job], epoch.order.allocation
         price = dynamics.new_group_seconds if dynamics.rescale_seconds is None else dynamics.rescale_seconds
         self._share_out(epoch)
         evaluate = dynamics.evaluating(*order.allocation)
@@ -284,7 +286,7 @@ class Driver:
         epoch.train += longer
         longer += evaluate - epoch.evaluate if order.evaluate else 0.0
         epoch.whole, epoch.left, epoch.evaluate = epoch.whole + longer, epoch.left + longer, evaluate
-        epoch.order, epoch.left_early = order, epoch.left_early + len(action.pods)
+        epoch.order, epoch.left_early = order, epoch.left_early + gone
         epoch.cores = min(dynamics.cores(*order.allocation), self._machine)
         self._share_out(epoch)
         return price

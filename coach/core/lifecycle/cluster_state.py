@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
@@ -249,6 +249,11 @@ class ClusterState:
         with watch():
             return policy.allocate(views, cluster)
 
+    @cached_property
+    def _donors(self) -> dict[str, Job]:
+        """The elastic groups that may give pods within their epochs."""
+        return {job.name: job for job in self._holding if giving_back.pays(job, self._at)}
+
     def gifts(
         self,
         policy: Policy,
@@ -258,13 +263,13 @@ class ClusterState:
         """Pods that elastic groups give before their epochs end to `job`, which holds nothing, by job.
 
         Those that the policy would take from them for it at the end of an epoch, where its smallest gang then has room.
-        A policy that has state, or chooses nodes, is asked at ends of epochs only.
+        None while pods are being released: their room is not yet given. A policy that has state, or chooses nodes, is
+        asked at ends of epochs only.
         """
-        donors = {other.name: other for other in self.live if other is not job and giving_back.pays(other, self._at)}
-        if not donors or job.pods or self._draining or policy.stateful or policy.chooses_nodes:
+        if job.pods or self._draining or policy.stateful or policy.chooses_nodes or not self._donors:
             return {}
         if self._within_epochs is None:
-            self._within_epochs = self._decide(policy, watch, donors)
+            self._within_epochs = self._decide(policy, watch, self._donors)
         decided = self._within_epochs.allocations
         if decided.get(job.name) is None:
             return {}
@@ -272,14 +277,14 @@ class ClusterState:
         snapshot.bar(job.barred)
         wanted = _gang(job, desired_pods(job, job.minimum), job.minimum)
         gifts: dict[str, tuple[PodId, ...]] = {}
-        for other in sorted(donors.values(), key=lambda one: (one.times.restart, one.name)):
+        for other in sorted(self._donors.values(), key=lambda one: (one.times.restart, one.name)):
             if isinstance(plan_required(wanted, snapshot), GangPlan):
                 return gifts
             less = decided[other.name]
-            if less is not None and giving_back.may_shrink(other, less, self._at):
-                kept = desired_pods(other, less)
-                pods = gifts[other.name] = tuple(pod for pod in sorted(other.pods) if pod not in kept)
-                snapshot.keep_only(other.name, (held.pod for pod, held in other.pods.items() if pod not in pods))
+            kept = set() if less is None else set(desired_pods(other, less))
+            if giving_back.may_shrink(other, less, self._at) and kept <= other.pods.keys():
+                gifts[other.name] = tuple(pod for pod in sorted(other.pods) if pod not in kept)
+                snapshot.keep_only(other.name, (held.pod for pod, held in other.pods.items() if pod in kept))
         return gifts if isinstance(plan_required(wanted, snapshot), GangPlan) else {}
 
     def _ample(self) -> bool:

@@ -339,6 +339,11 @@ class World(PodByPodDriver):
 
     def _release(self, action: act.ReleasePods) -> None:
         assert action.pods
+        job = self.job(action.job)
+        if job.running is not None:
+            assert job.spec.elastic and job.running.kind is EpochKind.FULL
+            stopped = job.cancel or job.suspend or job.stopping == job.running.token
+            assert not stopped, "an epoch that is being stopped gives nothing"
         super()._release(action)
 
     def _remove(self, pod: PodId) -> None:

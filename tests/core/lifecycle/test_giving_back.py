@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,17 +23,30 @@ pytestmark = pytest.mark.standard
 SLOW = FaultyDynamics(lambda w, s: 0.005 * w)
 
 
-def two_jobs(chosen: str = "coach", rescale: float | None = 0.09, server: str = "elastic", **more: Any) -> World:
-    """A job with all of the cluster is 20 s into a whole epoch when another one comes, and then runs on for 10 s."""
-    world = World.of(nodes(1, 4.5), policy(chosen), shadow=True)
+def two_jobs(
+    chosen: str = "coach",
+    rescale: float | None = 0.09,
+    server: str = "elastic",
+    cores: float = 4.5,
+    before: Callable[[World], object] = lambda world: None,
+    names: tuple[str, ...] = ("late",),
+    **more: Any,
+) -> World:
+    """A job with all of the cluster is 20 s into a whole epoch when others come, and then runs on for 10 s.
+
+    `before`: what happens just before they come.
+    """
+    world = World.of(nodes(1, cores), policy(chosen), shadow=True)
     common = {"parameterServer": server, "servers": {"min": 1, "max": 1}, "budget": usd(5.0)}
-    dynamics = replace(SLOW, rescale_seconds=rescale)
+    dynamics = replace(SLOW, rescale_seconds=rescale, stop_seconds=20.0)
     own = common | {"workers": {"min": 1, "max": 3}, "target": {"loss": 0.12}} | more
     world.submit(spec("long", **own), dynamics)
     world.run(until=lambda: len(world.job("long").full_epochs) == 2 and world.job("long").running is not None)
     assert world.job("long").running.allocation == Allocation(3, 1)
     _wait(world, 20.0)
-    world.submit(spec("late", workers={"min": 1, "max": 1}, **common), replace(dynamics, speed=lambda w, s: 0.1))
+    before(world)
+    for name in names:
+        world.submit(spec(name, workers={"min": 1, "max": 1}, **common), replace(dynamics, speed=lambda w, s: 0.1))
     _wait(world, 10.0)
     return world
 
@@ -75,6 +89,31 @@ def test_a_job_that_waits_gets_a_worker_in_the_middle_of_an_epoch(chosen: str) -
 def test_it_waits_for_the_end_of_the_epoch_where(why: str, changes: dict[str, Any]) -> None:
     world = two_jobs(**changes)
     assert not world.taken(act.ReleasePods, "long") and not world.orders("late"), why
+
+
+def test_two_that_wait_get_a_worker_each() -> None:
+    world = two_jobs(cores=4.9, names=("late", "later"))
+    assert [[pod.name for pod in one.pods] for one in world.taken(act.ReleasePods, "long")] == [
+        ["long-worker-2"],
+        ["long-worker-1"],
+    ]
+    assert world.orders("late") and world.orders("later")
+    assert world.job("long").held == Allocation(1, 1)
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        lambda world: world.cancel("long"),
+        lambda world: world.suspend("long", now=True),
+        lambda world: world.suspend("long", now=False),
+    ],
+    ids=["cancelled", "suspended now", "suspended at its end"],
+)
+def test_an_epoch_that_is_being_stopped_gives_nothing(stop: Callable[[World], object]) -> None:
+    world = two_jobs(before=stop)
+    assert world.job("long").running is not None
+    assert not world.taken(act.ReleasePods, "long") and not world.orders("late")
 
 
 def test_the_rest_of_the_epoch_has_to_end_before_its_deadline() -> None:

@@ -46,7 +46,8 @@ class DrawnDice:
 
 @st.composite
 def histories(draw_from: Any) -> Scenario:
-    return draw(DrawnDice(draw_from))
+    dice = DrawnDice(draw_from)
+    return dice.pick(draw, draw_elastic)(dice)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,4 +1,4 @@
-"""A job on elastic servers gives a worker to one that waits in the middle of its epoch: real processes, one machine."""
+"""An elastic group gives a worker to a job that waits, in the middle of its epoch: real processes, one machine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from tests.platforms.local.test_platform import ended, handler_on, submit
 
 pytestmark = pytest.mark.timeout(300)
 
-#: It takes 30 ms a sample by sleeping, until the file `go` is there: two workers are twice as fast as one.
+#: A sample takes 30 ms, asleep, until the file `go` is there: two workers are twice as fast as one.
 SLOW = """
 import time
 from pathlib import Path
+import numpy as np
 
 GO = Path("FOLDER/go")
+
+def data(split):
+    labels = np.arange(1440 if split == "train" else 64) % 10
+    return as_array(np.eye(10, dtype="float32")[labels]), as_array(labels)
 
 class Slow(Base):
     def forward(self, x):
@@ -32,7 +37,7 @@ class Slow(Base):
 MODELS = {
     "mxnet": f"""
 from mxnet import gluon
-Base = gluon.nn.Sequential
+Base, as_array = gluon.nn.Sequential, lambda one: one
 {SLOW}
 def net():
     layers = Slow()
@@ -43,18 +48,19 @@ def loss():
     return gluon.loss.SoftmaxCrossEntropyLoss()
 """,
     "pytorch": f"""
+import torch
 from torch import nn
-Base = nn.Sequential
+Base, as_array = nn.Sequential, torch.from_numpy
 {SLOW}
 def net():
-    return Slow(nn.Flatten(), nn.Linear(64, 10))
+    return Slow(nn.Flatten(), nn.Linear(10, 10))
 
 loss = nn.CrossEntropyLoss()
 """,
 }
 
 
-def job(name: str, framework: str, folder: Path, workers: int, epochs: int) -> TrainingJob:
+def job(name: str, framework: str, servers: int, folder: Path, workers: int, epochs: int) -> TrainingJob:
     """Two of them have no room on two cores with two workers and one."""
     model = folder / "slow.py"
     model.write_text(MODELS[framework].replace("FOLDER", str(folder)))
@@ -68,13 +74,13 @@ def job(name: str, framework: str, folder: Path, workers: int, epochs: int) -> T
             "metadata": {"name": name},
             "spec": {
                 "model": {"file": model.as_uri()},
-                "data": {"format": "digits8x8"},
+                "data": {"format": "custom"},
                 "target": {"loss": 0.01},
                 "stopEarly": False,
                 "maxEpochs": epochs,
                 "budget": {"amount": 0.5, "currency": "USD"},
                 "workers": {"min": 1, "max": workers},
-                "servers": {"min": 1, "max": 1},
+                "servers": {"min": servers, "max": servers},
                 "miniEpoch": {"minSeconds": 0.5, "maxSeconds": 2},
                 "resources": {
                     "scheduler": {"cpu": "10m", "memory": "300Mi"},
@@ -89,13 +95,14 @@ def job(name: str, framework: str, folder: Path, workers: int, epochs: int) -> T
 
 
 @pytest.mark.parametrize(
-    "framework",
+    ("framework", "servers"),
     [
-        pytest.param("mxnet", marks=pytest.mark.mxnet),
-        pytest.param("pytorch", marks=[pytest.mark.pytorch, pytest.mark.full]),
+        pytest.param("mxnet", 1, marks=pytest.mark.mxnet),
+        pytest.param("pytorch", 1, marks=[pytest.mark.pytorch, pytest.mark.full]),
+        pytest.param("pytorch", 0, marks=[pytest.mark.pytorch, pytest.mark.full]),
     ],
 )
-def test_a_job_that_waits_gets_a_worker_before_the_epoch_ends(tmp_path: Path, framework: str) -> None:
+def test_a_job_that_waits_gets_a_worker_before_the_epoch_ends(tmp_path: Path, framework: str, servers: int) -> None:
     records: list[Any] = []
 
     async def main() -> Any:
@@ -112,11 +119,13 @@ def test_a_job_that_waits_gets_a_worker_before_the_epoch_ends(tmp_path: Path, fr
 
             def arrive() -> None:
                 if "late" not in handler.jobs:
-                    submit(handler, job("late", framework, tmp_path, 1, 1), tmp_path)
+                    submit(handler, job("late", framework, servers, tmp_path, 1, 1), tmp_path)
 
             handler.observers.append(watch)
-            submit(handler, job("long", framework, tmp_path, 2, 3), tmp_path)
-            await handler.wait(ended(handler, "long", "late"))
+            submit(handler, job("long", framework, servers, tmp_path, 2, 3), tmp_path)
+            await handler.wait(ended(handler, "long"))
+            assert "late" in handler.jobs, handler.jobs["long"].message
+            await handler.wait(ended(handler, "late"))
             return handler.jobs["long"]
 
     job_after = asyncio.run(main())
@@ -132,10 +141,10 @@ def test_a_job_that_waits_gets_a_worker_before_the_epoch_ends(tmp_path: Path, fr
     assert [pod.role for pod in records[given].pods] == [Role.WORKER]
     assert given < released < began < finished, "it trains while the other's epoch goes on"
     said = next(one.message for one in records[given:] if isinstance(one, act.SetStatus))
-    assert said.startswith("with 1x1") and "for late" in said, said
+    assert said.startswith(f"with {Allocation(1, servers)}, ") and "for late" in said, said
     assert not [one for one in records if isinstance(one, ev.EpochFailed | ev.PodLost)]
     epoch = next(one for one in job_after.epochs if one.token == running.token)
-    assert (epoch.allocation, epoch.report.workers_lost) == (Allocation(1, 1), 1)
+    assert (epoch.allocation, epoch.report.workers_lost) == (Allocation(1, servers), 1)
     assert epoch.report.samples >= epoch.report.data_size, "a whole epoch"
     assert job_after.position == sum(one.report.samples for one in job_after.epochs)
     assert job_after.ledger.spent == sum(one.cost for one in job_after.epochs) <= job_after.ledger.budget
