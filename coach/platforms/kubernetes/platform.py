@@ -373,15 +373,12 @@ class KubernetesPlatform:
         lost = next((pod for pod, ready in self._ready.items() if ready == name), None)
         if lost is None or self._programs.followed(lost.job):
             return
-        gone = found is None or pods.ending(found)
-        failed = None if found is None else self._failure(lost, found)
-        words = pods.disrupted(found) if found and gone else ""
-        if words and not failed:
+        failed = found and self._failure(lost, found)
+        if found and not failed and pods.ending(found) and (words := pods.disrupted(found)):
             self._leave(lost, words, evicted=True)
-        elif words or (gone and lost in self._disrupted):
-            self._disrupted.setdefault(lost, f"{name}: {words}")
+        elif (found is None or pods.ending(found)) and lost in self._disrupted:
             self._lose_disrupted([lost])
-        elif gone:
+        elif found is None or pods.ending(found):
             self._lose(lost, Reason.FUNCTION_LOST, f"{name} was deleted, not by Coach")
         elif failed:
             self._lose(lost, failed[0], f"{name}: {failed[1]}")
