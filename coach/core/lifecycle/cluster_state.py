@@ -251,8 +251,9 @@ class ClusterState:
 
     @cached_property
     def _donors(self) -> dict[str, Job]:
-        """The elastic groups that may give pods within their epochs."""
-        return {job.name: job for job in self._holding if giving_back.pays(job, self._at)}
+        """The elastic groups whose change costs them less than the rest of their epoch takes."""
+        rests = ((job, giving_back.rest(job, self._at)) for job in self._holding)
+        return {job.name: job for job, rest in rests if rest > 0 and rest > job.times.restart}
 
     def gifts(
         self,

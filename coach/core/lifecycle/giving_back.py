@@ -8,23 +8,14 @@ from coach.core.jobs.job import Job
 from coach.core.lifecycle import forecast
 
 
-def price_and_wait(job: Job, at: float) -> tuple[float, float] | None:
-    """Seconds that a change within the epoch costs the job, and that others wait otherwise: the rest of the epoch.
-
-    The price is that of its changes so far. None where the group cannot change, or when its epoch ends is not known.
-    """
+def rest(job: Job, at: float) -> float:
+    """Seconds that others wait for its epoch's end; 0 where its group may not change before, or none is predicted."""
     order = job.running
-    if order is None or order.kind is not EpochKind.FULL or not job.spec.elastic or job.stopping == order.token:
-        return None
-    if order.predicted_seconds is None or job.cancel or job.suspend:
-        return None
-    return job.times.restart, order.predicted_seconds[1] - (at - order.at)
-
-
-def pays(job: Job, at: float) -> bool:
-    """Whether a change costs the job less than waiting for its epoch's end costs the job that waits."""
-    found = price_and_wait(job, at)
-    return found is not None and found[0] < found[1]
+    if order is None or order.kind is not EpochKind.FULL or not job.spec.elastic or order.predicted_seconds is None:
+        return 0.0
+    if job.cancel or job.suspend or job.stopping == order.token:
+        return 0.0
+    return order.predicted_seconds[1] - (at - order.at)
 
 
 def may_shrink(job: Job, decided: Allocation | None, at: float) -> bool:

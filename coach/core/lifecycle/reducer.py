@@ -533,9 +533,9 @@ class Reducer:
         gifts = self._cluster.gifts(self.policy, job, self._watch)
         for name, pods in gifts.items():
             other = self.jobs[name]
-            price, wait = giving_back.price_and_wait(other, at) or (0.0, 0.0)
+            price, rest = other.times.restart, giving_back.rest(other, at)
             self._emit(act.ReleasePods(at, name, pods))
-            words = f"with {other.held}, for {job.name}: the change costs {price:.2f} s, its wait would be {wait:.1f} s"
+            words = f"with {other.held}, for {job.name}: the change costs {price:.2f} s, its wait would be {rest:.1f} s"
             self._set_status(other, at, Reason.TRAINING_EPOCH, words)
         return bool(gifts)
 
