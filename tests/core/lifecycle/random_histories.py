@@ -111,8 +111,10 @@ def draw(dice: Draws) -> Scenario:
 
 
 def draw_elastic(dice: Draws) -> Scenario:
-    """The same, of elastic groups: those that have more than they need give to others within their epochs."""
+    """The same, of elastic groups on one full node: those that have more than they need give within their epochs."""
     scenario = draw(dice)
+    room = replace(scenario.cluster[0].capacity, cpu=dice.pick(4.6, 5.0, 3.6, 6.0))
+    scenario.cluster = (replace(scenario.cluster[0], capacity=room),)
     for number, file in enumerate(scenario.files):
         file["spec"] |= {"parameterServer": "elastic", "workers": {"min": 1, "max": dice.pick(4, 3, 2)}}
         file["spec"] |= {"servers": {"min": 1, "max": dice.pick(2, 1)}, "maxEpochs": 20, "target": {"loss": 0.12}}
