@@ -182,7 +182,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.cli.display.progress_bar import progress_bar
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
-    from coach.studies.simulation_inputs import recorded
+    from coach.studies.simulation_inputs import on_elastic_servers, recorded
     from coach.studies.study import Question, answer
     from coach.studies.study import placements as placements_of
 
@@ -217,7 +217,7 @@ def command(  # noqa: PLR0917 - they are options
         for words, called in past.origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
         question = Question(
-            tuple(past.jobs),
+            tuple(job if rescaling is None else on_elastic_servers(job) for job in past.jobs),
             tuple(replace(each, rescale_seconds=rescaling) for each in past.dynamics),
             past.arrivals,
             clusters[nodes],

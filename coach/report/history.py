@@ -178,7 +178,7 @@ class EventFormatter:
             del measured["accuracy"]
         known = [f"{name} {formatting.score(value)}" for name, value in measured.items() if value is not None]
         measure = f" {', '.join(known)}" if known else ""
-        lost = f" ({report.workers_lost} lost or late)" if report.workers_lost else ""
+        lost = f" ({report.workers_lost} lost, late or given)" if report.workers_lost else ""
         time = formatting.duration(epoch.seconds)
         cost = formatting.money(epoch.cost, _currency(job))
         return f"{epoch.name}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}"

@@ -55,6 +55,8 @@ class Running:
     noise: float = 0.0
     samples: int = 0
     evaluate: float = 0.0
+    #: Workers and servers that left within it.
+    left_early: int = 0
 
 
 @dataclass(slots=True)
@@ -256,6 +258,10 @@ class Driver:
                 if not pods[pod].pod.node:
                     self._left(pods[pod].pod)
 
+        seconds = self.dynamics[action.job].release_seconds
+        epoch, order = self.running.get(action.job), self.reducer.jobs[action.job].running
+        if epoch is not None and order is not None:
+            seconds += self._give_back(epoch, order, len(action.pods))
         if action.job in self._reported:
             self._stopped[action.job] = self.dynamics[action.job].release_seconds
 
@@ -264,7 +270,26 @@ class Driver:
                 self._remove(pod)
             return ev.PodsReleased(self.now, action.job, action.pods)
 
-        self.at(self.now + self.dynamics[action.job].release_seconds, answer)
+        self.at(self.now + seconds, answer)
+
+    def _give_back(self, epoch: Running, order: act.RunEpoch, gone: int) -> float:
+        """`gone` pods leave an elastic group within its epoch, whose `order` is now that of the others.
+
+        Its rest takes longer then. Returns the seconds that the change takes.
+        """
+        dynamics, before = self.dynamics[order.job], epoch.order.allocation
+        price = dynamics.new_group_seconds if dynamics.rescale_seconds is None else dynamics.rescale_seconds
+        self._share_out(epoch)
+        evaluate = dynamics.evaluating(*order.allocation)
+        training = max(0.0, epoch.left - (epoch.evaluate if order.evaluate else 0.0))
+        longer = price + training * (dynamics.speed(*before) / dynamics.speed(*order.allocation) - 1.0)
+        epoch.train += longer
+        longer += evaluate - epoch.evaluate if order.evaluate else 0.0
+        epoch.whole, epoch.left, epoch.evaluate = epoch.whole + longer, epoch.left + longer, evaluate
+        epoch.order, epoch.left_early = order, epoch.left_early + gone
+        epoch.cores = min(dynamics.cores(*order.allocation), self._machine)
+        self._share_out(epoch)
+        return price
 
     def _remove(self, pod: PodId) -> None:
         standing = self.standing.get(pod.job, {}).pop(pod, None)
@@ -432,6 +457,7 @@ class Driver:
             cpu_seconds=dynamics.cores_of_worker(*order.allocation) * epoch.train + evaluate,
             thread_seconds=dynamics.computing(*order.allocation) * fraction,
             metrics=own,
+            workers_lost=epoch.left_early,
         )
 
     def _values(self, epoch: Running, job: Job) -> tuple[float, float | None]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework, Mode, ParameterServer
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.simulation.dynamics.from_journal import Run, learn, runs_of
@@ -27,6 +28,15 @@ def elastic_rescale(millions: float = 10.0) -> float:
     weights, seconds = zip(*ELASTIC_RESCALES, strict=True)
     beyond = max(millions / weights[-1], 1.0)
     return float(np.interp(millions, weights, seconds)) * beyond
+
+
+def on_elastic_servers(job: TrainingJob) -> TrainingJob:
+    """The job with elastic servers, where it may have them: a synchronous one of MXNet."""
+    spec = job.spec
+    if spec.program is not None or spec.framework is not Framework.MXNET or spec.mode is Mode.ASYNC:
+        return job
+    changed = spec.model_copy(update={"parameter_server": ParameterServer.ELASTIC})
+    return job.model_copy(update={"spec": changed})
 
 
 def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:

@@ -262,7 +262,7 @@ def test_an_epoch_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         _, said = run.end()
     assert "tried-worker-1 is gone" in said
-    assert re.search(r"epoch \d: 2 workers \(1 lost or late\)", said)
+    assert re.search(r"epoch \d: 2 workers \(1 lost, late or given\)", said)
     shown = json.loads(coach("show", "tried", "-o", "json").stdout)
     assert [epoch["attempt"] for epoch in shown["epochs"]] == [1, 1, 1, 1]
     assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]))

@@ -58,7 +58,7 @@ class DeployPods:
 
 @dataclass(frozen=True, slots=True)
 class ReleasePods:
-    """End these pods; answered by PodsReleased."""
+    """End these pods; answered by PodsReleased. In the middle of an epoch they leave the elastic group first."""
 
     at: float
     job: str

@@ -264,6 +264,10 @@ def _deploy_pods(job: Job, action: act.DeployPods) -> None:
 def _release_pods(job: Job, action: act.ReleasePods) -> None:
     for pod in action.pods:
         job.pods[pod].releasing = True
+    if job.running is not None:  # they leave within the epoch
+        job.desired = job.held
+        stay = tuple(pod for pod in job.running.pods if pod not in action.pods)
+        job.running = replace(job.running, allocation=job.held, pods=stay)
     _shrink_group(job, elastic=job.elastic)
 
 

@@ -47,6 +47,8 @@ class Times:
         changed: list[float] = []
         formed = other[:1]
         for seconds, (before, epoch) in zip(other[1:], pairwise(epochs), strict=True):
+            if epoch.report.workers_lost:
+                continue  # its group changed while it trained
             same = epoch.group == before.group or bool(epoch.allocation.servers) != bool(before.allocation.servers)
             (kept if epoch.continues(before) else changed if same else formed).append(seconds)
         # An elastic group is formed once, and changed from then on; also from all-reduce to servers, by a new group.

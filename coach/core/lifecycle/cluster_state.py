@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
@@ -19,6 +19,7 @@ from coach.core.gang.packing import place_each
 from coach.core.gang.plan import CLAIMS, plan_required
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle import giving_back
 from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView
 from coach.core.policies.api.policy import Policy
@@ -55,6 +56,7 @@ class ClusterState:
         #: Pending reasons of jobs that hold nothing, by what they request.
         self._waits: dict[tuple[tuple[Resources, ...], Allocation, frozenset[str]], Pending | None] = {}
         self._decision: AllocationDecision | None = None
+        self._within_epochs: AllocationDecision | None = None
         self._has_ample: bool | None = None
 
     def others_hold(self, job: Job) -> bool:
@@ -220,21 +222,70 @@ class ClusterState:
             if alone.allocations[job.name] is not None:
                 return alone
         if self._decision is None:
-            views, leaving = [], []
-            for other in self.live:
-                if other.phase is Phase.ENDING or other.suspend or other.on is CapacityType.NOTHING:
-                    leaving += [held.pod for held in other.pods.values()]
-                else:
-                    views.append(self._view(other))
-            free = {node.name: node.capacity for node in self._nodes}
-            for pod in leaving:
-                if pod.node in free:
-                    free[pod.node] = free[pod.node] - pod.requests
-            nodes = (replace(node, capacity=free[node.name]) for node in self._nodes)
-            cluster = ClusterView(tuple(nodes), self._at)
-            with watch():
-                self._decision = policy.allocate(views, cluster)
+            self._decision = self._decide(policy, watch)
         return self._decision
+
+    def _decide(
+        self,
+        policy: Policy,
+        watch: Callable[[], AbstractContextManager[object]],
+        movable: Container[str] = (),
+    ) -> AllocationDecision:
+        """The policy's decision; as if the `movable` jobs were at the boundary of an epoch."""
+        views, leaving = [], []
+        for other in self.live:
+            if other.phase is Phase.ENDING or other.suspend or other.on is CapacityType.NOTHING:
+                leaving += [held.pod for held in other.pods.values()]
+            else:
+                view = self._view(other)
+                views.append(view.at_boundary if other.name in movable else view)
+        free = {node.name: node.capacity for node in self._nodes}
+        for pod in leaving:
+            if pod.node in free:
+                free[pod.node] = free[pod.node] - pod.requests
+        nodes = (replace(node, capacity=free[node.name]) for node in self._nodes)
+        cluster = ClusterView(tuple(nodes), self._at)
+        with watch():
+            return policy.allocate(views, cluster)
+
+    @cached_property
+    def _donors(self) -> dict[str, Job]:
+        """The elastic groups whose change costs them less than the rest of their epoch takes."""
+        rests = ((job, giving_back.rest(job, self._at)) for job in self._holding)
+        return {job.name: job for job, rest in rests if rest > 0 and rest > job.times.restart}
+
+    def gifts(
+        self,
+        policy: Policy,
+        job: Job,
+        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> dict[str, tuple[PodId, ...]]:
+        """Pods that elastic groups give before their epochs end to `job`, which holds nothing, by job.
+
+        Those that the policy would take from them for it at the end of an epoch, where its smallest gang then has room.
+        None while pods are being released: their room is not yet given. A policy that has state, or chooses nodes, is
+        asked at ends of epochs only.
+        """
+        if job.pods or self._draining or policy.stateful or policy.chooses_nodes or not self._donors:
+            return {}
+        if self._within_epochs is None:
+            self._within_epochs = self._decide(policy, watch, self._donors)
+        decided = self._within_epochs.allocations
+        if decided.get(job.name) is None:
+            return {}
+        snapshot = self._occupancy.snapshot()
+        snapshot.bar(job.barred)
+        wanted = _gang(job, desired_pods(job, job.minimum), job.minimum)
+        gifts: dict[str, tuple[PodId, ...]] = {}
+        for other in sorted(self._donors.values(), key=lambda one: (one.times.restart, one.name)):
+            if isinstance(plan_required(wanted, snapshot), GangPlan):
+                return gifts
+            less = decided[other.name]
+            kept = set() if less is None else set(desired_pods(other, less))
+            if giving_back.may_shrink(other, less, self._at) and kept <= other.pods.keys():
+                gifts[other.name] = tuple(pod for pod in sorted(other.pods) if pod not in kept)
+                snapshot.keep_only(other.name, (held.pod for pod, held in other.pods.items() if pod in kept))
+        return gifts if isinstance(plan_required(wanted, snapshot), GangPlan) else {}
 
     def _ample(self) -> bool:
         """Whether all jobs fit at their maximum, on whichever nodes their pods are.

@@ -45,6 +45,13 @@ class ReducerJobView:
         self.requests: Mapping[Role, Resources] = {role: job.spec.resources.of(role) for role in Role}
 
     @cached_property
+    def at_boundary(self) -> ReducerJobView:
+        """The same as if it were not in the middle of an epoch."""
+        view = copy(self)
+        view.busy, view.memory = False, {}
+        return view
+
+    @cached_property
     def most(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """Cores, GiB and devices of its maximum, or of what it holds where that is more; and the largest of any pod."""
         resources = self._job.spec.resources

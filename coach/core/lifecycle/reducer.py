@@ -30,7 +30,7 @@ from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
-from coach.core.lifecycle import forecast, probing, program_changes, spot_nodes, stopping_rules
+from coach.core.lifecycle import forecast, giving_back, probing, program_changes, spot_nodes, stopping_rules
 from coach.core.lifecycle.account_wait import same_wait, shortage
 from coach.core.lifecycle.cluster_state import (
     ClusterState,
@@ -307,7 +307,7 @@ class Reducer:
 
     def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
         assert job is not None
-        self._settle(job, event.at, Charge.RELEASE)
+        self._settle(job, event.at, Charge.EPOCH if job.running else Charge.RELEASE)
         if job.phase is Phase.ENDING:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
@@ -423,6 +423,8 @@ class Reducer:
             self._fit(job, at)
             return
         pending_reason = None if job.pods else self._cluster.pending_reason(job)
+        if pending_reason and self._make_room(job, at):
+            pending_reason = self._cluster.pending_reason(job)
         if pending_reason:
             if self.policy.preempts and any(one.running and one.spec.elastic for one in self.jobs.values()):
                 self._decision(job)
@@ -430,6 +432,7 @@ class Reducer:
             return
         kind, allocation, why = self._choose(job)
         if allocation is None:
+            self._make_room(job, at)
             plan = self._cluster.plan(job, job.minimum, job.minimum, look=True)
             self._release_pods(job, at)
             self._stay_pending(job, at, plan, why)
@@ -524,6 +527,17 @@ class Reducer:
             if order is not None and order.kind is EpochKind.FULL and other.stopping != order.token:
                 self._emit(act.StopEpoch(self._at, other.name, order.token, Reason.DISRUPTED))
         return decision
+
+    def _make_room(self, job: Job, at: float) -> bool:
+        """Have elastic groups give workers and servers to `job` before their epochs end; whether any does."""
+        gifts = self._cluster.gifts(self.policy, job, self._watch)
+        for name, pods in gifts.items():
+            other = self.jobs[name]
+            price, rest = other.times.restart, giving_back.rest(other, at)
+            self._emit(act.ReleasePods(at, name, pods))
+            words = f"with {other.held}, for {job.name}: the change costs {price:.2f} s, its wait would be {rest:.1f} s"
+            self._set_status(other, at, Reason.TRAINING_EPOCH, words)
+        return bool(gifts)
 
     def _save_policy_state(self, names: Iterable[str]) -> None:
         """Save what the policy knows about these jobs, where that has changed."""

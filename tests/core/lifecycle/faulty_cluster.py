@@ -339,6 +339,11 @@ class World(PodByPodDriver):
 
     def _release(self, action: act.ReleasePods) -> None:
         assert action.pods
+        job = self.job(action.job)
+        if job.running is not None:
+            assert job.spec.elastic and job.running.kind is EpochKind.FULL
+            stopped = job.cancel or job.suspend or job.stopping == job.running.token
+            assert not stopped, "an epoch that is being stopped gives nothing"
         super()._release(action)
 
     def _remove(self, pod: PodId) -> None:
@@ -412,6 +417,7 @@ class World(PodByPodDriver):
             weights=epoch.order.weights_out,
             train_seconds=epoch.train,
             evaluate_seconds=dynamics.evaluate_seconds if epoch.order.evaluate else 0.0,
+            workers_lost=epoch.left_early,
         )
 
     def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
@@ -553,7 +559,7 @@ def check_job(job: Job, placement: Placement = Placement.GANG) -> None:
     assert job.attempts >= len(job.epochs)
     *earlier, last = job.epochs or [None]
     if last is not None and last.kind is EpochKind.PROBE:
-        before = sum(epoch.allocation == last.allocation for epoch in earlier)
+        before = sum(epoch.allocation == last.allocation and not epoch.report.workers_lost for epoch in earlier)
         assert before <= 1, "a point is measured again only where its one measurement may be mistaken"
     assert (job.running is not None) == (job.phase is Phase.RUNNING)
     assert (job.fit_token != "") == (job.phase is Phase.FITTING)
@@ -579,7 +585,8 @@ def check_job(job: Job, placement: Placement = Placement.GANG) -> None:
             job.spec.resources.schedulers,
         )
         assert job.ledger.reserved >= 0
-        assert not any(held.releasing for held in job.pods.values())
+        leaving = {pod for pod, held in job.pods.items() if held.releasing}
+        assert not leaving or (job.spec.elastic and leaving.isdisjoint(job.running.pods))
         present = [pod for pod in job.running.pods if pod in job.pods]
         assert all(job.pods[pod].ready for pod in present)
     if job.ended:

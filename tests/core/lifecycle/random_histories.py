@@ -1,6 +1,7 @@
 """Random histories of jobs: random clusters, prices, speeds, curves, and everything that can go wrong, at any instant.
 
     python -m tests.core.lifecycle.random_histories 10000 1      # 10,000 histories drawn from seed 1; one table
+    python -m tests.core.lifecycle.random_histories 100 1 elastic  # of elastic groups; or programs
 
 The same drawing serves hypothesis (`tests/core/lifecycle/test_random_histories.py`), which shrinks what fails: a
 `Draws` draws the simple things at its low numbers.
@@ -106,6 +107,27 @@ def draw(dice: Draws) -> Scenario:
         scenario.faults.append(Fault(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
     _accounts(dice, scenario)
     _machines(dice, scenario)
+    return scenario
+
+
+def draw_elastic(dice: Draws) -> Scenario:
+    """The same, of elastic groups on one full node: those that have more than they need give within their epochs."""
+    scenario = draw(dice)
+    room = replace(scenario.cluster[0].capacity, cpu=dice.pick(4.6, 5.0, 3.6, 6.0))
+    scenario.cluster = (replace(scenario.cluster[0], capacity=room),)
+    for number, file in enumerate(scenario.files):
+        file["spec"] |= {"parameterServer": "elastic", "workers": {"min": 1, "max": dice.pick(4, 3, 2)}}
+        file["spec"] |= {"servers": {"min": 1, "max": dice.pick(2, 1)}, "maxEpochs": 20, "target": {"loss": 0.12}}
+        file["spec"].pop("policy", None)
+        name = file["metadata"]["name"]
+        scenario.submissions[name] = dice.whole(20, 80) if number else 0
+        dynamics, gain = scenario.dynamics[name], dice.pick(1.0, 0.9)
+        alone = dynamics.speed(1, 1)
+        scenario.dynamics[name] = replace(
+            dynamics,
+            speed=lambda w, _s, one=alone, gain=gain: one * w**gain,
+            rescale_seconds=dice.pick(0.09, 0.0, 5.0, None),
+        )
     return scenario
 
 
@@ -411,6 +433,11 @@ def main(count: int, seed: int, drawn: Callable[[Draws], Scenario] = draw) -> in
         counts["waits for an account"] += sum(
             isinstance(record, act.SetStatus) and record.reason is Reason.ACCOUNT_SPENT for record in world.history
         )
+        running = set[str]()
+        for record in world.history:
+            running |= {record.job} if isinstance(record, act.RunEpoch) else set()
+            running -= {record.job} if isinstance(record, ev.EpochFinished | ev.EpochFailed | act.Finish) else set()
+            counts["gifts within an epoch"] += isinstance(record, act.ReleasePods) and record.job in running
         counts["notices"] += sum(isinstance(record, act.NoticeAccount) for record in world.history)
         faults.update(fault.kind for fault in scenario.faults)
     seconds = time.monotonic() - began
@@ -430,4 +457,5 @@ def main(count: int, seed: int, drawn: Callable[[Draws], Scenario] = draw) -> in
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(int(sys.argv[1]), int(sys.argv[2])) > 0)
+    drawn = {"programs": draw_programs, "elastic": draw_elastic}.get("".join(sys.argv[3:]), draw)
+    raise SystemExit(main(int(sys.argv[1]), int(sys.argv[2]), drawn) > 0)

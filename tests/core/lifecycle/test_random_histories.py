@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coach.core.jobs.reasons import State
-from tests.core.lifecycle.random_histories import Scenario, SeededDraws, draw, draw_programs, main, play
+from tests.core.lifecycle.random_histories import Scenario, SeededDraws, draw, draw_elastic, draw_programs, main, play
 
 pytestmark = pytest.mark.standard
 
@@ -46,7 +46,8 @@ class DrawnDice:
 
 @st.composite
 def histories(draw_from: Any) -> Scenario:
-    return draw(DrawnDice(draw_from))
+    dice = DrawnDice(draw_from)
+    return dice.pick(draw, draw_elastic)(dice)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
@@ -67,6 +68,12 @@ def test_sixty_histories_from_a_seed_break_no_rule(capsys: Any) -> None:
 def test_thirty_histories_of_programs_break_no_rule(capsys: Any) -> None:
     assert main(30, 7, draw_programs) == 0, capsys.readouterr().out
     assert "| overshoots | 0 |" in capsys.readouterr().out
+
+
+def test_twenty_histories_of_elastic_groups_break_no_rule(capsys: Any) -> None:
+    assert main(20, 11, draw_elastic) == 0, capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "| overshoots | 0 |" in table and "gifts within an epoch | 0 |" not in table
 
 
 def test_the_same_events_lead_to_the_same_actions() -> None:
