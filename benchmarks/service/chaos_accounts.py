@@ -97,7 +97,7 @@ def check(journal: Journal) -> dict[str, Any]:
 
 def main(kills: int, seed: int) -> int:
     """Kill it so many times; how often the ledger was wrong."""
-    dice, rows = random.Random(seed), []
+    dice, rows, records = random.Random(seed), [], 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COACH_HOME"] = str(Path(folder, "home"))
         Path(folder, "model.py").write_text("def net(): ...\n")
@@ -107,12 +107,13 @@ def main(kills: int, seed: int) -> int:
             if number == 0:
                 begin(serving)
             else:
-                until_it_goes_on(rows[-1]["records"])
+                until_it_goes_on(records)
             after = dice.uniform(0.0, LONGEST)
             time.sleep(after)
             serving.kill()
             row: dict[str, Any] = {"kill": number + 1, "after": round(after, 3), "wrong": ""}
             with contextlib.closing(Journal.read(StateDirectory.default().journal(1))) as journal:
+                records = journal.last_seq()
                 try:
                     row |= check(journal)
                 except AssertionError as error:

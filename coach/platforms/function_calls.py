@@ -22,6 +22,8 @@ class Unanswered(Exception):
 class FunctionCalls(Protocol):
     """What sends calls."""
 
+    followed: int  #: functions whose epochs are followed through it
+
     async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
         """Send JSON to the function at host:port, which has so long to answer: status and body. Raises Unanswered."""
         ...
@@ -40,6 +42,7 @@ class Direct:
 
     def __init__(self) -> None:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
+        self.followed = 0
         self._session = aiohttp.ClientSession(connector=connector)
 
     async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:

@@ -26,6 +26,8 @@ from coach.platforms.function_calls import FunctionCalls, Unanswered
 
 #: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
+#: Status calls that a handler makes a second, some two thirds of a core; with more functions each is asked more rarely.
+MOST_CALLS_PER_SECOND = 400.0
 #: Seconds a function may take to answer beyond the poll itself, before it counts as lost.
 ANSWER_SECONDS = 10.0
 #: Seconds a function may take to end its group: it kills its child, and where that is stuck its zygote.
@@ -93,9 +95,12 @@ class Progressing:
         self._waited = 0.0  #: seconds since the last sign of progress
         self._longest = 0.0  #: seconds between two signs of progress while training, so far
 
-    def note(self, state: str, version: int, at: float) -> str | None:
-        """Take in an answer; what is wrong when the worker has shown no progress for too long."""
-        self._waited += min(at - self._at, POLL_SECONDS)
+    def note(self, state: str, version: int, at: float, gap: float = POLL_SECONDS) -> str | None:
+        """Take in an answer, `gap` seconds after the one before it or later.
+
+        What is wrong when the worker has shown no progress for too long.
+        """
+        self._waited += min(at - self._at, gap)
         self._at = at
         if version != self._version:
             if state in ("training", "evaluating"):
@@ -131,6 +136,8 @@ class GangClient:
         #: Workers and servers that the others of an elastic group go on without, and those that are to leave it.
         self._lost: list[Member] = []
         self._leaving = {member.pod: asyncio.Event() for member in self.members}
+        #: Those that have not come to the group yet, and those of them for which the others have waited too long.
+        self._starting, self._overdue = {member.pod for member in self.members}, set[PodId]()
         self._watchers: list[asyncio.Future[Any]] = []
         self._started = asyncio.Event()
 
@@ -223,6 +230,7 @@ class GangClient:
         try:
             await _all(starts)
             watchers = self._watchers = [asyncio.ensure_future(self._watch(each, progress)) for each in self.members]
+            self._calls.followed += len(watchers)
             self._started.set()
             workers = [w for m, w in zip(self.members, watchers, strict=True) if m in self._workers]
             pending: set[asyncio.Future[Any]] = set(watchers)
@@ -251,6 +259,7 @@ class GangClient:
             return found
         finally:
             self._started.set()
+            self._calls.followed -= len(watchers)
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
@@ -262,6 +271,18 @@ class GangClient:
 
     def _stays(self, member: Member) -> bool:
         return member not in self._lost and not self._leaving[member.pod].is_set()
+
+    def _waits_for_others(self, member: Member, state: str, stalled: str | None) -> bool:
+        """Whether it waits for others, which hang before they come to it. Raises MemberError for a hanging one."""
+        if state != "starting":
+            self._starting.discard(member.pod)
+        late = self._starting & {each.pod for each in self.members if self._stays(each)}
+        if stalled and state == "forming" and late and self.may_cut(self.job):
+            self._overdue |= late
+            return True
+        if stalled or (member.pod in self._overdue and state == "starting"):
+            raise MemberError(member, Reason.STALLED, stalled or "does not start, and the others wait for it")
+        return False
 
     def _can_do_without(self, error: BaseException) -> bool:
         """Whether the others of an elastic group go on: a worker or server is gone, and nothing is wrong with the job.
@@ -346,6 +367,7 @@ class GangClient:
         stall_timeouts = self._order.action.stall_timeouts
         progressing = Progressing(stall_timeouts, began) if worker and stall_timeouts else None
         leaves = self._leaving[member.pod]
+        gap = POLL_SECONDS
         while True:
             asked = worker or leaves.is_set()  # it answers when something has changed
             wait = POLL_SECONDS if asked else 0.0
@@ -362,16 +384,24 @@ class GangClient:
                 if error.get("traced"):
                     words += f" (its traceback: coach logs {self._order.spec.name})"
                 raise MemberError(member, _reason(error.get("reason")), words)
-            stalled = progressing.note(str(state), seen, self._now()) if progressing else None
-            if stalled:
-                raise MemberError(member, Reason.STALLED, stalled)
+            stalled = progressing.note(str(state), seen, self._now(), gap) if progressing else None
+            if self._waits_for_others(member, str(state), stalled) and stall_timeouts:
+                progressing = Progressing(stall_timeouts, self._now())
+            done = answer.get("progress") or {}
+            samples, total = int(done.get("samples", 0)), int(done.get("total", 0))
             if member is self._first_worker:
-                done = answer.get("progress") or {}
-                token = self._order.action.token
-                progress(Progress(token, str(state), int(done.get("samples", 0)), int(done.get("total", 0))))
+                progress(Progress(self._order.action.token, str(state), samples, total))
             # What is reserved covers so many calls a second and no more.
             earliest = began + (calls - CALLS_TO_START + 4) / CALLS_PER_SECOND
             pause = max(0.0 if asked else 2 * POLL_SECONDS, earliest - self._now())
+            gap = POLL_SECONDS
+            crowd = self._calls.followed / MOST_CALLS_PER_SECOND
+            if crowd > gap:
+                if worker:  # its end is seen soon: it is asked again before half of the rest is over
+                    rest = (self._now() - began) * (total / samples - 1.0) if samples and state == "training" else 0.0
+                    crowd = min(crowd, max(POLL_SECONDS, rest / 2.0))
+                pause = max(pause, crowd)
+                gap += pause
             if asked:
                 await asyncio.sleep(pause)
             else:

@@ -142,8 +142,8 @@ class Accounts:
         """Book what a record of `job`, which is folded already, means for its accounts; whether they have more left."""
         if isinstance(record, act.NoticeAccount):
             account = self.known.get(record.account)
-            if account is not None and record.at >= account.set_at:
-                account.noticed = record.at, record.percent
+            if account is not None and record.at >= account.set_at:  # the journal is read one job after another
+                account.noticed = max(account.noticed, (record.at, record.percent))
             return False
         payer = Payer.of(job.job_file)
         if payer is None:

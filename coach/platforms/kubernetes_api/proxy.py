@@ -21,6 +21,7 @@ class PodProxy:
     def __init__(self, api: Api, pod_at: Callable[[str], str | None]) -> None:
         self._api = api
         self._pod_at = pod_at
+        self.followed = 0
 
     async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
         """See coach.platforms.function_calls."""

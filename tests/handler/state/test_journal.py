@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from coach.core.errors import PermanentError, UserError
+from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import State
+from coach.core.lifecycle.reducer import Reducer
+from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode
 from coach.handler.state.journal import Journal, fold
 from coach.handler.state.journal_file import JournalBusyError
@@ -265,3 +268,22 @@ def test_the_next_handler_learns_when_the_last_one_was_alive(path: Path) -> None
     second = Journal.write(path)
     assert second.left_at == 1000.0
     second.close()
+
+
+def test_an_account_was_noticed_last_when_any_of_its_jobs_was(path: Path) -> None:
+    """Jobs are read one after another; else the next handler gave a notice of this period again."""
+    world = World.of(nodes(2, 2.0))
+    world.send(ev.AccountSet(0.0, "team", 10**12, "USD", "month", "UTC"))
+    for name in ("a", "b"):
+        world.submit(spec(name, maxEpochs=1, budget={"account": "team"}))
+    world.run()
+    later = [act.NoticeAccount(world.now + at, job, "team", at, 1, 10**12) for at, job in ((50, "b"), (80, "a"))]
+    journal = Journal.write(path)
+    journal.append([*world.history, *later])
+    folded = Reducer(CoachPolicy())
+    for record in (*world.history, *later):
+        folded.apply(record)
+    found = journal.accounts(journal.jobs())
+    journal.close()
+    assert found == folded.accounts
+    assert found.known["team"].noticed == (world.now + 80, 80)
