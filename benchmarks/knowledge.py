@@ -22,6 +22,7 @@ import json
 import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,28 +137,31 @@ def predictions(tasks: Sequence[Task], method: Method, seen: int, curves: int) -
 
 def table(tasks: Sequence[Task], curves: int) -> list[str]:
     """A row for each method and prefix, with its gain over what it is compared with."""
-    compared: list[tuple[str, Method, dict[str, Method]]] = [
-        ("values", alone, {f"and {k} earlier run{'s' * (k > 1)}": earlier(k) for k in (1, 3, 10)}),
-        ("values", alone, {"and the schedule": scheduled}),
-        ("each fifth value", seldom, {"and the training loss": trained, "each value": alone}),
+    rows: list[tuple[str, Method, Method]] = [
+        *((f"{count} earlier run{'s' * (count > 1)}", earlier(count), alone) for count in (1, 3, 10)),
+        ("the schedule", scheduled, alone),
+        ("each fifth value and the training loss", trained, seldom),
+        ("each value, against each fifth", alone, seldom),
     ]
+
+    @cache
+    def made(method: Method, seen: int) -> list[Prediction]:
+        return list(predictions(tasks, method, seen, curves))
+
+    columns = ("error", "inside", "score")
     lines = [
-        "| known | after | error | without | gain | inside | without | score | without | gain |",
+        f"| known | after | {' | '.join(f'{name} | {name} without' for name in columns)} | error gain | score gain |",
         "| --- " + "| ---: " * 9 + "|",
     ]
-    for base, plain, methods in compared:
+    for name, method, plain in rows:
         for seen in PREFIXES:
-            before = list(predictions(tasks, plain, seen, curves))
-            for name, method in methods.items():
-                now = list(predictions(tasks, method, seen, curves))
-                error = [statistics.mean(abs(one.expected - one.truth) for one in of) for of in (now, before)]
-                inside = [statistics.mean(one.inside for one in of) for of in (now, before)]
-                score = [statistics.mean(one.score for one in of) for of in (now, before)]
-                cells = [f"{error[0]:.3f}", f"{error[1]:.3f}", _gain(*error)]
-                cells += [f"{100 * inside[0]:.0f} %", f"{100 * inside[1]:.0f} %"]
-                cells += [f"{score[0]:.3f}", f"{score[1]:.3f}", _gain(*score)]
-                words = name if name.startswith("each") else f"{base} {name}"
-                lines.append(f"| {words} | {seen} | {' | '.join(cells)} |")
+            of = made(method, seen), made(plain, seen)
+            error = [statistics.mean(abs(one.expected - one.truth) for one in each) for each in of]
+            inside = [statistics.mean(one.inside for one in each) for each in of]
+            score = [statistics.mean(one.score for one in each) for each in of]
+            cells = [f"{one:.3f}" for one in error] + [f"{100 * one:.0f} %" for one in inside]
+            cells += [f"{one:.3f}" for one in score] + [_gain(*error), _gain(*score)]
+            lines.append(f"| {name} | {seen} | {' | '.join(cells)} |")
     return lines
 
 
@@ -175,8 +179,9 @@ def main() -> None:
     tasks = [read(path) for name, path in sorted(found.items()) if name not in FITTED]
     lines = ["# What a prediction gains by what is known beyond the curve", ""]
     lines += [
-        f"Written by `python -m benchmarks.knowledge`: the last of 51 validation losses of {len(tasks)} tasks of "
-        "TaskSet on which no constant was chosen. *Gain*: how much smaller the error, or the interval score, is.",
+        f"Written by `python -m benchmarks.knowledge --curves {options.curves}`: the last of 51 validation losses, of "
+        f"{len(tasks)} tasks of TaskSet on which no constant was chosen. *Gain*: how much smaller the error is, or the "
+        "score, with what is known than without.",
         "",
         *table(tasks, options.curves),
         "",

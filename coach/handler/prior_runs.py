@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from coach.core.cluster import Allocation, Node
@@ -135,16 +136,16 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
 
 def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoint, ...]:
     """The longest learning curve that an earlier job like `spec` measured, whatever its target; empty without one."""
-    alike = (one.job for one in past if spec.spec.sha256 and _learning(one.job.job_file) == _learning(spec))
-    return max([(), *(_curve(job, spec) for job in alike)], key=len)
+    same = [one.job for one in past if spec.spec.sha256 and _learning(one.job.job_file) == _learning(spec)]
+    return max((_curve(job, spec) for job in same), key=len, default=())
 
 
 def known_curves(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[KnownCurve, ...]:
-    """The shapes of the latest learning curves of earlier jobs with the program of `spec`, whatever its arguments."""
+    """The shapes of the latest curves, newest first, of earlier jobs with the program of `spec` and any arguments."""
     same = [one.job for one in past if spec.spec.sha256 and _program(one.job.job_file) == _program(spec)]
-    curves = [_curve(job, spec) for job in sorted(same, key=lambda job: job.started_at or 0.0)]
-    long = [curve for curve in curves if len(curve) >= LEAST_VALUES]
-    return tuple(likeliest_curve(curve, spec.spec.curve) for curve in long[-MOST_CURVES:])
+    curves = (_curve(job, spec) for job in sorted(same, key=lambda job: job.started_at or 0.0, reverse=True))
+    latest = islice((curve for curve in curves if len(curve) >= LEAST_VALUES), MOST_CURVES)
+    return tuple(likeliest_curve(curve, spec.spec.curve) for curve in latest)
 
 
 def _curve(job: Job, spec: TrainingJob) -> tuple[CurvePoint, ...]:
@@ -167,7 +168,7 @@ def _learning(spec: TrainingJob) -> tuple[Any, ...]:
 def _program(spec: TrainingJob) -> tuple[Any, ...]:
     """What two runs have in common that differ in arguments: those of the model or program, optimizer, batch size."""
     fields = spec.spec
-    return _file(spec), fields.data, _epoch(spec), fields.init, fields.metric, fields.curve
+    return _file(spec), fields.data, _epoch(spec), fields.init
 
 
 def _epoch(spec: TrainingJob) -> object:

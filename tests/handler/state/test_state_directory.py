@@ -265,6 +265,7 @@ def test_known_curves_are_those_of_the_same_program_whatever_its_arguments(earli
     assert known.fall > 0 and known.rate > 0
     assert known_curves(earlier, wanted(optimizer={"learningRate": 0.5}, batchSize=128)) == (known,)
     assert known_curves(earlier, wanted(model={**model, "args": {"width": 3}}, target={"loss": 0.01})) == (known,)
+    assert known_curves(earlier, wanted(target={"accuracy": 0.9}))[0] != known, "that of the metric"
     for other in (
         {"model": {**model, "sha256": "b" * 64}},
         {"model": {"file": "file:///m.py"}},
@@ -272,7 +273,6 @@ def test_known_curves_are_those_of_the_same_program_whatever_its_arguments(earli
         {"data": {"format": "digits8x8", "size": 100}},
         {"epoch": {"samples": 100}},
         {"init": {"checkpoint": "file:///a.npz"}},
-        {"target": {"accuracy": 0.9}},
     ):
         assert known_curves(earlier, wanted(**other)) == (), other
     job = earlier[0].job
