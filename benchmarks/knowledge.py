@@ -1,6 +1,6 @@
 """What a curve's prediction gains by what is known beyond its values: earlier runs, the schedule, the training loss.
 
-    python -m benchmarks.knowledge [--curves 40] [FOLDER]     # two minutes of a core; results/curves/knowledge.md
+    python -m benchmarks.knowledge [--curves 10] [FOLDER]     # half a minute of a core; results/curves/knowledge.md
 
 The curves are all twelve tasks of TaskSet as published in releaunifreiburg/DPL (FOLDER, by default
 ~/.cache/coach/dpl/data/taskset: `git clone --depth 1 https://github.com/releaunifreiburg/DPL ~/.cache/coach/dpl`):
@@ -172,7 +172,7 @@ def _gain(now: float, before: float) -> str:
 def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--curves", type=int, default=40)
+    parser.add_argument("--curves", type=int, default=10)
     parser.add_argument("folder", nargs="?", type=Path, default=PUBLISHED)
     options = parser.parse_args()
     found = {path.stem.partition("imdb_")[2].replace("_", "-").lower(): path for path in options.folder.glob("*.json")}
