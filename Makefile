@@ -88,7 +88,7 @@ demo: setup data
 	@$(COACH) export --last --dir $(DEMO)
 	@$(COACH) plot --last --dir $(DEMO)
 ifeq ($(FRAMEWORK),mxnet)
-	@echo; echo "The same job at every static choice, measured earlier (make bench measures it here):"; echo
+	@echo; echo "The same job on ps-lite at every static choice, measured earlier (make bench measures it here):"; echo
 	@sed -n '/^|/p' results/one-machine/static-grid.md
 endif
 	@echo; echo "Look at it in a browser:  $(COACH) ui $$($(COACH) ps -o json | .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)[-1]["name"])')"
@@ -166,7 +166,7 @@ test-versions: setup data helm
 	@.venv/bin/python scripts/images.py --with debian
 	@for version in $(VERSIONS); do echo "Kubernetes $$version"; export COACH_KUBERNETES=$$version; \
 		$(PYTEST) -q -m 'not full and not mxnet' $(API_TESTS); \
-		$(PYTEST) -q tests/kubernetes/test_first_job.py; done
+		$(PYTEST) -q tests/kubernetes/test_first_job.py tests/kubernetes/test_schedulers.py::test_with_native_gangs_all_pods_of_a_job_start_or_none; done
 
 docs: .venv-docs/.ready
 	@rm -rf .cache/docs .cache/site && cp -r docs .cache/docs && cp scripts/site/api.rst .cache/docs/reference

@@ -149,7 +149,7 @@ def _pods() -> Iterator[Check]:
     step = "" if claim else "without a volume jobs need s3:// or gs:// for data and checkpoints"
     yield Check("functions", Status.OK, f"{found}, with the volume {claim}" if claim else found, step)
     if said := settings.deadlock:
-        step = "scheduler.name=coach in the chart's values places all pods of a job together"
+        step = "scheduler.kind=coach in the chart's values places all pods of a job together"
         yield Check("scheduler", Status.WARNING, said, step)
 
 

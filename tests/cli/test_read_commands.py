@@ -516,7 +516,7 @@ def test_doctor_in_a_handlers_pod_looks_for_no_functions_there(
     monkeypatch.setenv("COACH_SCHEDULER_NAME", "default-scheduler")
     (warned,) = [check for check in checks(home) if check.name == "scheduler"]
     assert (
-        warned.status is Status.WARNING and "one by one" in warned.found and "scheduler.name=coach" in warned.next_step
+        warned.status is Status.WARNING and "one by one" in warned.found and "scheduler.kind=coach" in warned.next_step
     )
     assert "without a volume" in found["functions"].next_step
     assert not {"MXNet", "PyTorch", "functions' port"} & found.keys()

@@ -156,10 +156,10 @@ class Cluster(ExistingCluster):
         self.nodes[node].start_containerd()
         self.nodes[node].start_kubelet()
 
-    def restart(self, name: str) -> None:
-        """Kill etcd, kube-apiserver or kube-controller-manager and start it again."""
+    def restart(self, name: str, *options: str) -> None:
+        """Kill a part of the control plane and start it again, with further options until the next time."""
         self._daemons[name].kill()
-        self._spawn(name)
+        self._spawn(name, *options)
         if name in ("etcd", "kube-apiserver"):
             self._wait("the API server", self._api_ready)
 
@@ -354,10 +354,10 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
             }
             (run / f"{user}.kubeconfig").write_text(json.dumps(config))
 
-    def _spawn(self, name: str) -> None:
+    def _spawn(self, name: str, *options: str) -> None:
         log = FILES / "logs" / f"{name}.log"
         program = [sys.executable, DNS] if name == "dns" else [name]
-        self._daemons[name] = self._plane.spawn([*program, *self._commands[name]], log)
+        self._daemons[name] = self._plane.spawn([*program, *self._commands[name], *options], log)
 
     def _wait(self, what: str, ready: Callable[[], bool], timeout: float = 120) -> None:
         deadline = time.monotonic() + timeout

@@ -1,8 +1,9 @@
-"""Schedulers that are not Coach's: one with the coscheduling plugin, and the cluster's own."""
+"""Schedulers that are not Coach's: one with the coscheduling plugin, and the cluster's own, also with native gangs."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.usefixture
 PLUGINS = ROOT / "scheduler-plugins"
 OTHER = "scheduler-plugins-scheduler"
 TWO = {"min": 2, "max": 2}
+GROUPS = "podgroups.v1beta1.scheduling.k8s.io"
 
 
 def fills(number: int, node: str) -> dict[str, Any]:
@@ -77,7 +79,7 @@ def coscheduling(coach: Coach, cluster: ExistingCluster, tmp_path: Path) -> Iter
     (tmp_path / "config.yaml").write_text(json.dumps(config))
     words = [PLUGINS / "bin/coscheduling", "--config", tmp_path / "config.yaml", "--secure-port", "0"]
     running = plane.spawn(words, "coscheduling.log")
-    coach.upgrade("scheduler.enabled=false", f"scheduler.name={OTHER}", "scheduler.podGroups=true")
+    coach.upgrade("scheduler.kind=coscheduling")
     yield
     coach.upgrade()
     running.kill()
@@ -97,11 +99,46 @@ def test_under_coscheduling_all_pods_of_a_job_start_or_none(coach: Coach, cluste
     coach.paid("together")
 
 
+@pytest.fixture
+def native(coach: Coach, cluster: ExistingCluster) -> Iterator[None]:
+    """Native gangs, which Kubernetes 1.37 has, switched off."""
+    plane = ours(cluster)
+    gates = ("--feature-gates=GenericWorkload=true",)
+    plane.restart("kube-apiserver", *gates, "--runtime-config=scheduling.k8s.io/v1beta1=true")
+    for name in ("kube-controller-manager", "kube-scheduler"):
+        plane.restart(name, *gates)
+    coach.upgrade("scheduler.kind=native")
+    yield
+    coach.upgrade()
+    for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver"):
+        plane.restart(name)
+
+
+@pytest.mark.skipif(os.environ.get("COACH_KUBERNETES") != "1.37", reason="native gangs are in Kubernetes 1.37")
+@pytest.mark.usefixtures("native", "crowded")
+def test_with_native_gangs_all_pods_of_a_job_start_or_none(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(job("together", workers=TWO, resources=LARGE))
+    coach.until("together", lambda status: "Insufficient cpu" in status.get("message", ""), "waiting for room")
+    wait_for("kube-scheduler's verdict", lambda: cluster.get(GROUPS, "together")["status"].get("conditions"))
+    group = cluster.get(GROUPS, "together")
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
+    [condition] = group["status"]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("PodGroupInitiallyScheduled", "Unschedulable")
+    pods = cluster.get("pods", "-l", "coach.dev/job=together")["items"]
+    assert len(pods) == 4 and not [pod for pod in pods if pod["spec"].get("nodeName")]
+    cluster.kubectl("delete", "namespace", "crowd", "--timeout=60s")
+    coach.training("together")
+    cluster.kubectl("delete", "pod", next(name for name in coach.pods("together") if "worker" in name), "--wait=false")
+    assert coach.ended("together")["state"] == "Succeeded"
+    wait_for("no PodGroup", lambda: not cluster.get(GROUPS)["items"])
+    assert coach.paid("together") == 1, "the epoch of the worker that was deleted"
+
+
 @pytest.mark.usefixtures("crowded")
 def test_under_a_scheduler_without_gangs_a_job_that_has_a_part_of_its_pods_says_what_may_be(
     coach: Coach, cluster: ExistingCluster
 ) -> None:
-    coach.upgrade("scheduler.enabled=false", "scheduler.name=default-scheduler")
+    coach.upgrade("scheduler.kind=default")
     try:
         coach.apply(job("apart", workers=TWO, resources=LARGE))
         said = "default-scheduler places pods one by one: jobs with a part of the nodes each wait for each other"

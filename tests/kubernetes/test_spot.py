@@ -112,7 +112,7 @@ def test_a_program_under_the_clusters_own_scheduler_says_that_it_waits_for_spot_
     coach: Coach, cluster: ExistingCluster, spot: str
 ) -> None:
     """Another namespace, which the handler does not see, has the spot node; then it gives it back."""
-    coach.upgrade("scheduler.enabled=false", "scheduler.name=default-scheduler")
+    coach.upgrade("scheduler.kind=default")
     cluster.kubectl("create", "namespace", "crowd")
     try:
         wait_for("account", lambda: cluster.kubectl("get", "serviceaccount", "-n", "crowd", "--ignore-not-found"))

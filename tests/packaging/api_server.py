@@ -134,7 +134,7 @@ def api_server(
 ) -> Iterator[ApiServer]:
     """Start both, and end both; and of kube-controller-manager the controllers with these names.
 
-    `options`: further ones of kube-apiserver.
+    `options`: further ones of kube-apiserver; `feature-gates` are the controllers' too.
     """
     if not PROGRAM.exists():
         missing(f"no {PROGRAM.relative_to(ROOT)}: run make control-plane, which needs Go")
@@ -204,11 +204,9 @@ def api_server(
 
         until("the API server gets ready", ready, 300)
         if controllers:
-            admins = {"kubeconfig": admin.kubeconfig, "authorization-kubeconfig": admin.kubeconfig}
-            start(
-                "kube-controller-manager",
-                {**admins, "controllers": controllers, "leader-elect": "false", "secure-port": "0"},
-            )
+            given = {"kubeconfig": admin.kubeconfig, "authorization-kubeconfig": admin.kubeconfig}
+            given |= {"controllers": controllers, "leader-elect": "false", "secure-port": "0"}
+            start("kube-controller-manager", given | {"feature-gates": options.get("feature-gates", "")})
         yield ApiServer(folder, url, admin, process)
 
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from coach.core.cluster import Pod, PodId, Resources, Role
+from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.resource_status import ConditionType, TrainingJobStatus
 from coach.platforms.kubernetes import manifests, program_manifests
@@ -129,27 +130,51 @@ def test_the_chart_passes_lint_and_refuses_wrong_values_by_itself() -> None:
 
 
 @with_helm
-def test_an_object_store_takes_the_place_of_the_volume_and_another_scheduler_gets_pod_groups() -> None:
+def test_an_object_store_takes_the_place_of_the_volume() -> None:
     sets = {
         "objectStore.uri": "s3://bucket/coach",
         "objectStore.secret": "store",
         "functions.serviceAccountAnnotations.role": "coach",
-        "scheduler.enabled": "false",
-        "scheduler.name": "scheduler-plugins-scheduler",
-        "scheduler.podGroups": "true",
     }
     objects = rendered(*(arg for key, value in sets.items() for arg in ("--set", f"{key}={value}")))
     settings = Settings.read("", objects["ConfigMap", "coach-functions"]["data"])
     assert (settings.checkpoints, settings.store_secret, settings.volume_claim) == ("s3://bucket/coach", "store", "")
-    assert settings.pod_groups and not settings.deadlock
     job = TrainingJob.from_json(spec("a"))
     pod = manifests.pod(Pod(PodId("a", Role.WORKER, 0), "", Resources(1.0, 1.0)), job, settings, [])
-    assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "a"
     assert pod["spec"]["containers"][0]["envFrom"] == [{"secretRef": {"name": "store"}}]
     assert [one["name"] for one in pod["spec"]["volumes"]] == ["tmp"]
     assert objects["ServiceAccount", "coach-functions"]["metadata"]["annotations"] == {"role": "coach"}
-    rules = objects["Role", "coach-handler"]["rules"]
-    assert any(one["resources"] == ["podgroups"] and one["verbs"] == ["create", "patch"] for one in rules)
+
+
+@with_helm
+@pytest.mark.parametrize(
+    ("kind", "profile", "group"),
+    [
+        ("coach", "coach", ""),
+        ("native", "default-scheduler", "scheduling.k8s.io"),
+        ("coscheduling", "scheduler-plugins-scheduler", "scheduling.x-k8s.io"),
+        ("default", "default-scheduler", ""),
+    ],
+)
+def test_who_places_the_pods_is_one_value(kind: str, profile: str, group: str) -> None:
+    objects = rendered("--set", f"scheduler.kind={kind}")
+    settings = Settings.read("", objects["ConfigMap", "coach-functions"]["data"])
+    assert settings.scheduler == profile and bool(settings.deadlock) == (kind == "default")
+    assert settings.pod_groups.partition("/")[0] == group
+    rules = [one for one in objects["Role", "coach-handler"]["rules"] if one["resources"] == ["podgroups"]]
+    assert [(one["apiGroups"], one["verbs"]) for one in rules] == [([group], ["create", "list", "patch"])] * bool(group)
+    assert (("Deployment", "coach-scheduler") in objects) == (kind == "coach")
+    function, program = (TrainingJob.from_json(one) for one in (spec("job"), PROGRAM))
+    made = Pod(PodId("job", Role.WORKER, 0), "", Resources(1.0, 1.0))
+    for pod in (manifests.pod(made, function, settings, []), program_manifests.pod(made, program, 1, settings, [])):
+        assert pod["spec"]["schedulerName"] == profile
+        assert (pod["spec"].get("schedulingGroup") == {"podGroupName": "job"}) == (kind == "native")
+        assert ("scheduling.x-k8s.io/pod-group" in pod["metadata"]["labels"]) == (kind == "coscheduling")
+
+
+def test_a_kind_of_scheduler_that_is_none_is_said_with_those_that_are() -> None:
+    with pytest.raises(UserError, match="COACH_SCHEDULER_KIND: one of coach, native, coscheduling, default, not 'x'"):
+        Settings.read("", {"COACH_SCHEDULER_KIND": "x"})
 
 
 @with_helm
@@ -210,7 +235,7 @@ def test_values_reach_what_they_are_for() -> None:
         "COACH_PYTORCH_IMAGE": "torch:v8",
         "COACH_FUNCTIONS_SERVICE_ACCOUNT": "coach-functions",
         "COACH_SCHEDULER_NAME": "coach-thesis",
-        "COACH_POD_GROUPS": "false",
+        "COACH_SCHEDULER_KIND": "coach",
         "COACH_IMAGE_PULL_POLICY": "Never",
         "COACH_VOLUME_CLAIM": "mine",
         "COACH_IMAGE_PULL_SECRETS": "one,two",

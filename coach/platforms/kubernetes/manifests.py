@@ -63,6 +63,7 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
         "securityContext": security(),
         "containers": [_container(of, job, settings)],
         "volumes": volumes(job, settings),
+        **scheduling_group(job, settings),
         **affinity(of),
     }
     if settings.service_account:
@@ -116,13 +117,17 @@ def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
 
 
 def pod_group(gang: Object, settings: Settings, owners: list[Object]) -> Object:
-    """What the coscheduling plugin (sigs.k8s.io/scheduler-plugins) knows of a Gang: so many pods start, or none."""
-    name = gang["metadata"]["name"]
+    """What others' schedulers know of a Gang: so many pods start, or none.
+
+    Of Kubernetes itself (k8s.io/api/scheduling/v1beta1), or of the coscheduling plugin (sigs.k8s.io/scheduler-plugins).
+    """
+    least = sum(role["required"] for role in gang["spec"]["roles"])
+    native = {"schedulingPolicy": {"gang": {"minCount": least}}}
     return {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "apiVersion": settings.pod_groups,
         "kind": "PodGroup",
-        "metadata": {"name": name, "labels": gang["metadata"]["labels"], "ownerReferences": owners},
-        "spec": {"minMember": sum(role["required"] for role in gang["spec"]["roles"])},
+        "metadata": {key: gang["metadata"][key] for key in ("name", "labels")} | {"ownerReferences": owners},
+        "spec": native if settings.scheduler_kind == "native" else {"minMember": least},
     }
 
 
@@ -222,7 +227,13 @@ def labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
 def scheduling(job: TrainingJob, settings: Settings) -> dict[str, str]:
     """Labels of a job's pods for others' schedulers. Kueue admits each pod by itself; the scheduler places the gang."""
     queue = (job.metadata.labels or {}).get(QUEUE)
-    return ({QUEUE: queue} if queue else {}) | ({POD_GROUP: job.name} if settings.pod_groups else {})
+    coscheduling = settings.scheduler_kind == "coscheduling"
+    return ({QUEUE: queue} if queue else {}) | ({POD_GROUP: job.name} if coscheduling else {})
+
+
+def scheduling_group(job: TrainingJob, settings: Settings) -> Object:
+    """The field of a pod by which Kubernetes's own scheduler knows the members of a PodGroup."""
+    return {"schedulingGroup": {"podGroupName": job.name}} if settings.scheduler_kind == "native" else {}
 
 
 def volumes(job: TrainingJob, settings: Settings) -> list[Object]:

@@ -68,8 +68,15 @@ GREETING_SECONDS = 5.0
 HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
-#: Seconds for which the API server may refuse a pod because it is busy, before its gang waits as a whole.
+#: Seconds for which the API server may refuse a pod or PodGroup, before the gang waits as a whole.
 BUSY_SECONDS = 10.0
+#: What is right where there are no PodGroups, by the kind of scheduler.
+_NO_PODGROUP = {
+    "native": "native gangs are in Kubernetes 1.37, with --feature-gates=GenericWorkload=true (kube-apiserver, "
+    "kube-controller-manager, kube-scheduler) and --runtime-config=scheduling.k8s.io/v1beta1=true (kube-apiserver); "
+    "without them scheduler.kind=coach in the chart's values",
+    "coscheduling": "install the coscheduling plugin and its CRD, or say scheduler.kind=coach in the chart's values",
+}
 
 
 class KubernetesPlatform:
@@ -136,6 +143,7 @@ class KubernetesPlatform:
             self._prices = NodePrices(self._offer_price, self._settings.opencost)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
+            self._groups_path = f"/apis/{self._settings.pod_groups}/namespaces/{self._api.namespace}/podgroups"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
             self._policies_path = f"/apis/networking.k8s.io/v1/namespaces/{self._api.namespace}/networkpolicies"
             await self._check()
@@ -208,9 +216,7 @@ class KubernetesPlatform:
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if self._settings.pod_groups:
-                group = manifests.pod_group(gang, self._settings, manifests.owner(applied))
-                groups = f"/apis/{group['apiVersion']}/namespaces/{self._api.namespace}/podgroups"
-                await self._applied(f"{groups}/{size.job}", group)
+                await self._group(manifests.pod_group(gang, self._settings, manifests.owner(applied)))
             if self._settings.isolates and size.job not in self._isolated:
                 policy = manifests.network_policy(size.job, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._policies_path}/{policy['metadata']['name']}", policy)
@@ -551,15 +557,30 @@ class KubernetesPlatform:
 
     async def _check(self) -> None:
         """Raises PermanentError where the cluster has not what Coach needs there."""
+        await self._check_for("Gang", self._gangs_path, "install Coach there first (helm install coach deploy/chart)")
+        if self._settings.pod_groups:
+            what = f"PodGroup ({self._settings.pod_groups})"
+            await self._check_for(what, self._groups_path, _NO_PODGROUP[self._settings.scheduler_kind])
+
+    async def _check_for(self, what: str, path: str, right: str) -> None:
         try:
-            await self._api.get(self._gangs_path, limit=1)
+            await self._api.get(path, limit=1)
         except ApiError as error:
             if error.status != 404:
                 raise
+            version = (await self._api.get("/version"))["gitVersion"]
             raise PermanentError(
-                f"the cluster at {self._api.server} has no Gang resource: install Coach there first "
-                "(helm install coach deploy/chart)"
+                f"the cluster at {self._api.server} ({version}) has no {what} resource: {right}"
             ) from error
+
+    async def _group(self, group: Object) -> None:
+        """Write a PodGroup; one that is still being deleted holds no pods back, and would go from under them."""
+        name, began = group["metadata"]["name"], asyncio.get_running_loop().time()
+        while "deletionTimestamp" in (await self._applied(f"{self._groups_path}/{name}", group))["metadata"]:
+            if asyncio.get_running_loop().time() - began > BUSY_SECONDS:
+                why = "kube-controller-manager takes its finalizer away, with --feature-gates=GenericWorkload=true"
+                raise PodError(Reason.PODS_DELAYED, f"PodGroup {name} was deleted and is still there: {why}")
+            await asyncio.sleep(NAME_SECONDS)
 
     async def _owner(self, path: str, name: str) -> list[Object]:
         """What refers to the object as owner, so that it takes with it what it owns; [] where there is none."""

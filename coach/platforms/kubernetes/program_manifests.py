@@ -73,6 +73,7 @@ def pod(  # noqa: PLR0917
         "containers": [container],
         # What processes that load data share; the kernel's default in a container is 64 MiB.
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+        **manifests.scheduling_group(job, settings),
         **affinity(of),
     }
     if program.code is not None:

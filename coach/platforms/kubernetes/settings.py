@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 USER = 65532
 
 
-#: Schedulers that know no gang.
+#: Who may place the pods, and the profile that they name then.
+SCHEDULERS = {
+    "coach": "coach",
+    "native": "default-scheduler",
+    "coscheduling": "scheduler-plugins-scheduler",
+    "default": "default-scheduler",
+}
+#: The PodGroups of those that have one for each gang.
+_POD_GROUPS = {"native": "scheduling.k8s.io/v1beta1", "coscheduling": "scheduling.x-k8s.io/v1alpha1"}
+#: Profiles that know no gang by themselves.
 _ONE_BY_ONE = ("default-scheduler", "coach-thesis")
 
 
@@ -37,6 +46,8 @@ class Settings:
     pull_secrets: tuple[str, ...] = ()
     service_account: str = ""
     scheduler: str = "coach"
+    #: A key of SCHEDULERS.
+    scheduler_kind: str = "coach"
     volume_claim: str = ""
     #: URI of the folder for checkpoints in an object store, in place of the volume's.
     checkpoints: str = ""
@@ -48,10 +59,13 @@ class Settings:
     status_url: str = ""
     #: The user that programs run as; 0: that of their image, which may be root.
     program_user: int = USER
-    #: Whether each gang gets a PodGroup of the coscheduling plugin too.
-    pod_groups: bool = False
     #: Whether each job gets a NetworkPolicy that lets its pods reach each other.
     isolates: bool = False
+
+    @property
+    def pod_groups(self) -> str:
+        """The version of the PodGroup that each gang gets too; empty where it gets none."""
+        return _POD_GROUPS.get(self.scheduler_kind, "")
 
     @property
     def deadlock(self) -> str:
@@ -78,14 +92,17 @@ class Settings:
             "handler": "COACH_HANDLER",
             "opencost": "COACH_OPENCOST",
         }
-        given: dict[str, Any] = {field: environment[name] for field, name in named.items() if environment.get(name)}
+        kind = environment.get("COACH_SCHEDULER_KIND") or "coach"
+        if kind not in SCHEDULERS:
+            raise UserError(f"COACH_SCHEDULER_KIND: one of {', '.join(SCHEDULERS)}, not {kind!r}")
+        given: dict[str, Any] = {"scheduler_kind": kind, "scheduler": SCHEDULERS[kind]}
+        given |= {field: environment[name] for field, name in named.items() if environment.get(name)}
         image = given.pop("image", f"coach-functions:{metadata.version('coach-trainer')}")
         given.setdefault("handler", handler)
         if user := environment.get("COACH_PROGRAM_USER"):
             if not user.isdigit():
                 raise UserError(f"COACH_PROGRAM_USER: a user's number, not {user!r}; 0 is that of each image")
             given["program_user"] = int(user)
-        given["pod_groups"] = environment.get("COACH_POD_GROUPS") == "true"
         given["isolates"] = environment.get("COACH_NETWORK_POLICY") == "true"
         secrets = tuple(filter(None, environment.get("COACH_IMAGE_PULL_SECRETS", "").split(",")))
         return cls(image, pull_secrets=secrets, **given)

@@ -130,8 +130,9 @@ def waiting(pod: Object) -> tuple[Reason, str] | None:
             return Reason(word), rest
         if gates := [one["name"] for one in pod["spec"].get("schedulingGates") or ()]:
             return Reason.WAITING_CAPACITY, f"SchedulingGated: until {', '.join(gates)} is taken away"
-        if "rejection in " in condition.get("message", ""):
-            return None  # coscheduling: another pod of its group does not fit, and says why
+        # Coscheduling, and native gangs: another pod of its group does not fit, and says why.
+        if any(words in condition.get("message", "") for words in ("rejection in ", "minCount (")):
+            return None
         return Reason.WAITING_CAPACITY, f"{condition.get('reason')}: {condition.get('message', '')}".rstrip(": ")
     for container in _containers(pod):
         state = container.get("state", {}).get("waiting", {})

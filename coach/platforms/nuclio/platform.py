@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from coach.core.cluster import Instance, Pod, PodId
+from coach.core.errors import PermanentError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import PodError
@@ -58,6 +59,9 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
         return super()._refusal(spec)
 
     async def _check(self) -> None:
+        if self._settings.pod_groups:
+            kind = self._settings.scheduler_kind
+            raise PermanentError(f"scheduler.kind={kind}: Nuclio makes pods that are in no PodGroup; right is coach")
         await super()._check()
         self._functions = Functions(self._api, self._settings)
         await self._functions.prepare()

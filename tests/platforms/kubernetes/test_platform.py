@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -293,8 +294,11 @@ def test_what_a_pod_waits_for_is_reported_in_the_words_of_scheduler_and_kubelet(
         await platform.gang(SIZE, job)
         starting = asyncio.create_task(platform.deploy(pod_of(job), job))
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        said_of_another = "0/1 nodes are available: 1 rejection in Unreserve."
-        await cluster.status(WORKER.name, conditions=[{**condition, "message": said_of_another}])
+        for said_of_another in (
+            "0/1 nodes are available: 1 rejection in Unreserve.",
+            "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining",
+        ):
+            await cluster.status(WORKER.name, conditions=[{**condition, "message": said_of_another}])
         words = "WaitingCapacity: needs 1 worker x 1 cpu"
         await cluster.status(WORKER.name, conditions=[{**condition, "message": words}])
         await heard.until(lambda: heard.pending)
@@ -749,3 +753,77 @@ def test_a_cluster_without_coach_is_said_to_be_so(server: ApiServer, monkeypatch
     platform = KubernetesPlatform(Api.connect, Settings("x"), Path, lambda: 0.0)
     with pytest.raises(PermanentError, match="has no Gang resource: install Coach there first"):
         asyncio.run(platform.open(Heard()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "right"),
+    [
+        ("native", "scheduling.k8s.io/v1beta1", "Kubernetes 1.37, with --feature-gates=GenericWorkload=true"),
+        ("coscheduling", "scheduling.x-k8s.io/v1alpha1", "install the coscheduling plugin and its CRD"),
+    ],
+)
+def test_a_cluster_without_the_pod_groups_of_the_chosen_scheduler_is_said_to_be_so(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, kind: str, what: str, right: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+    platform = KubernetesPlatform(Api.connect, Settings("x", scheduler_kind=kind), Path, lambda: 0.0)
+    with pytest.raises(PermanentError) as raised:
+        asyncio.run(platform.open(Heard()))
+    version = server.admin.get("/version")["gitVersion"]
+    assert f"({version}) has no PodGroup ({what}) resource: " in str(raised.value)
+    assert right in str(raised.value) and "scheduler.kind=coach" in str(raised.value)
+
+
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+
+
+@pytest.mark.skipif(os.environ.get("COACH_KUBERNETES") != "1.37", reason="native gangs are in Kubernetes 1.37")
+def test_a_native_gang_goes_with_its_job_and_another_of_its_name_waits_until_it_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FORCE_SECONDS", 0.3)  # no kubelet consents here
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.3)
+
+    async def main(server: ApiServer) -> None:
+        cluster, heard, job = Kubelets(server), Heard(), training_job()
+        await cluster.node("n1")
+        settings = Settings("i:1", handler="h", scheduler="default-scheduler", scheduler_kind="native")
+        platform = KubernetesPlatform(Api.connect, settings, lambda _: tmp_path, lambda: 0.0)
+        await platform.open(heard)
+        await platform.gang(SIZE, job)
+        group = await cluster.there("job", GROUPS)
+        assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+        assert [one["kind"] for one in group["metadata"]["ownerReferences"]] == ["Gang"]
+        await platform.gang(GangSize("job", Allocation(2, 1), Allocation(2, 1)), job)
+        group = await cluster.there("job", GROUPS)
+        assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
+        starting = asyncio.create_task(platform.deploy(pod_of(job), job))
+        made = await cluster.there(WORKER.name)
+        assert made["spec"]["schedulingGroup"] == {"podGroupName": "job"}
+        assert made["spec"]["schedulerName"] == "default-scheduler"
+        await cluster.run(WORKER.name, "n1", "10.1.1.7")
+        await starting
+        # Somebody deletes it under the pod, which its finalizer outlasts.
+        await cluster._ask("DELETE", f"{GROUPS}/job")
+        with pytest.raises(PodError, match="PodGroup job was deleted and is still there") as raised:
+            await platform.gang(SIZE, job)
+        assert raised.value.reason is Reason.PODS_DELAYED
+        await platform.release([WORKER])
+        monkeypatch.setattr(module, "BUSY_SECONDS", 60.0)
+        await platform.gang(SIZE, job)
+        again = await cluster.there("job", GROUPS)
+        assert again["metadata"]["uid"] != group["metadata"]["uid"] and "deletionTimestamp" not in again["metadata"]
+        await platform.forget("job")
+        await cluster.gone("job", GROUPS)
+        await platform.close()
+
+    options = {
+        "feature-gates": "GenericWorkload=true",
+        "runtime-config": "scheduling.k8s.io/v1beta1=true",
+    }
+    controllers = "garbage-collector-controller,podgroup-protection-controller"
+    with api_server(tmp_path, controllers, options) as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+        served(server.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
+        server.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
+        asyncio.run(main(server))
