@@ -377,6 +377,20 @@ def taskset() -> str:
 
 
 @block(
+    "python -m benchmarks.knowledge",
+    "2026-11-28",
+    "public curves: independent of the machine",
+    "curves/knowledge.md",
+)
+def knowledge() -> str:
+    """What those predictions gain by earlier runs, the schedule, the training loss."""
+    return columns(
+        table("curves/knowledge.md"), "known", "after", "error", "error without", "inside", "inside without", "score",
+        "score without", "score gain",
+    )  # fmt: skip
+
+
+@block(
     "coach experiment shockwave-physical",
     "2026-11-27",
     "simulated: independent of the machine",

@@ -19,7 +19,7 @@ from coach import collector
 from coach.core.cluster import Placement, Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
-from coach.core.estimation.observations import KnownSpeed
+from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
@@ -155,6 +155,7 @@ class Handler:
         request: str = "",
         *,
         weights: str | None = None,
+        known_curves: tuple[KnownCurve, ...] = (),
     ) -> None:
         """Take on a job. `checkpoints` is the URI of the folder for its checkpoints; the others as in `JobSubmitted`.
 
@@ -166,7 +167,15 @@ class Handler:
         self._submitted.add(spec.name)
         self._send(
             ev.JobSubmitted(
-                self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request, weights
+                self.now(),
+                spec.name,
+                spec.to_json(),
+                checkpoints,
+                known_points,
+                known_epochs,
+                request,
+                weights,
+                known_curves,
             )
         )
 
@@ -466,7 +475,7 @@ class Handler:
         metric, either = job.spec.curve, job.spec.chooses_servers
 
         def fitted() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-            speed, convergence = fit_models(speeds, points, metric, either)
+            speed, convergence = fit_models(speeds, points, metric, either, job.known_curves)
             return speed, convergence and FittedCurve(convergence, epochs_trained).asked(job.spec.target)
 
         try:

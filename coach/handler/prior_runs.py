@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
-from coach.core.estimation.convergence import CurvePoint
-from coach.core.estimation.observations import KnownSpeed
+from coach.core.estimation.convergence import CurvePoint, likeliest_curve
+from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.epoch import Epoch, EpochKind, measuring
@@ -19,6 +20,9 @@ from coach.core.jobs.job import Job
 from coach.core.lifecycle.enough_money import enough
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.state_directory import StoredJob, unknown_job
+
+#: Values that a curve of an earlier run must have, and how many such runs are used: the latest.
+LEAST_VALUES, MOST_CURVES = 10, 10
 
 
 def known_points(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> tuple[KnownSpeed, ...]:
@@ -132,12 +136,21 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
 
 def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoint, ...]:
     """The longest learning curve that an earlier job like `spec` measured, whatever its target; empty without one."""
-    curves: list[tuple[CurvePoint, ...]] = [()]
-    for one in past:
-        if spec.spec.sha256 and _learning(one.job.job_file) == _learning(spec):
-            values = [(e.epochs_trained, e.report.value(spec.spec.metric)) for e in one.job.evaluated_epochs]
-            curves.append(tuple(CurvePoint(x, value) for x, value in values if value is not None))
-    return max(curves, key=len)
+    same = [one.job for one in past if spec.spec.sha256 and _learning(one.job.job_file) == _learning(spec)]
+    return max((_curve(job, spec) for job in same), key=len, default=())
+
+
+def known_curves(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[KnownCurve, ...]:
+    """The shapes of the latest curves, newest first, of earlier jobs with the program of `spec` and any arguments."""
+    same = [one.job for one in past if spec.spec.sha256 and _program(one.job.job_file) == _program(spec)]
+    curves = (_curve(job, spec) for job in sorted(same, key=lambda job: job.started_at or 0.0, reverse=True))
+    latest = islice((curve for curve in curves if len(curve) >= LEAST_VALUES), MOST_CURVES)
+    return tuple(likeliest_curve(curve, spec.spec.curve) for curve in latest)
+
+
+def _curve(job: Job, spec: TrainingJob) -> tuple[CurvePoint, ...]:
+    values = [(epoch.epochs_trained, epoch.report.value(spec.spec.metric)) for epoch in job.evaluated_epochs]
+    return tuple(CurvePoint(x, value) for x, value in values if value is not None)
 
 
 def _work(spec: TrainingJob) -> tuple[Any, ...]:
@@ -152,6 +165,12 @@ def _learning(spec: TrainingJob) -> tuple[Any, ...]:
     return _model(spec), data, _epoch(spec), fields.batch_size, fields.mode, fields.optimizer, fields.clip, fields.init
 
 
+def _program(spec: TrainingJob) -> tuple[Any, ...]:
+    """What two runs have in common that differ in arguments: those of the model or program, optimizer, batch size."""
+    fields = spec.spec
+    return _file(spec), fields.data, _epoch(spec), fields.init
+
+
 def _epoch(spec: TrainingJob) -> object:
     """What an epoch is: where each job measures it anew, it equals no other's."""
     epoch = spec.spec.epoch
@@ -159,11 +178,13 @@ def _epoch(spec: TrainingJob) -> object:
 
 
 def _model(spec: TrainingJob) -> tuple[Any, ...]:
-    """What is trained: one file may have several networks, one script several arguments."""
+    """What is trained: one script may have several arguments."""
     model, program = spec.spec.model, spec.spec.program
-    return (
-        spec.spec.framework,
-        spec.spec.sha256,
-        model and (sorted((model.files or {}).items()), model.net, model.args),
-        program and (program.command, program.env),
-    )
+    return _file(spec), model and model.args, program and (program.command, program.env)
+
+
+def _file(spec: TrainingJob) -> tuple[Any, ...]:
+    """The code: one file may have several networks."""
+    model = spec.spec.model
+    net = model and (sorted((model.files or {}).items()), model.net)
+    return spec.spec.framework, spec.spec.sha256, net

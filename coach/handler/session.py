@@ -26,7 +26,7 @@ from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import Foreground, RunObserver, over
-from coach.handler.prior_runs import budget_warning, initial_weights, known_epochs, known_points
+from coach.handler.prior_runs import budget_warning, initial_weights, known_curves, known_epochs, known_points
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose
@@ -160,6 +160,7 @@ class Session(Foreground):
                     known_points(past.values(), one.spec, self.nodes),
                     known_epochs(past.values(), one.spec),
                     weights=initial_weights(past, one.spec),
+                    known_curves=known_curves(past.values(), one.spec),
                 )
             elif (job := handler.jobs[one.name]).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)

@@ -74,10 +74,14 @@ class EventFormatter:
     # -- one method a type of record ----------------------------------------------------------------------
 
     def _submitted(self, job: Job, record: ev.JobSubmitted) -> str:
-        if not record.known_points:
-            return "submitted"
-        many = formatting.count(len(record.known_points), "allocation")
-        return f"submitted; earlier jobs like it measured the speed of {many}"
+        text = "submitted"
+        if record.known_points:
+            many = formatting.count(len(record.known_points), "allocation")
+            text += f"; earlier jobs like it measured the speed of {many}"
+        if record.known_curves:
+            runs = formatting.count(len(record.known_curves), "earlier run")
+            text += f"; its learning curve is predicted with {runs} of the same program"
+        return text
 
     def _resumed(self, job: Job, record: ev.ResumeRequested) -> str:
         self._stopped.discard(job.name)

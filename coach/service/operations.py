@@ -25,7 +25,7 @@ from coach.handler.interactive_run import over
 from coach.handler.known_optimizers import optimizers_here
 from coach.handler.model_change import to_accept
 from coach.handler.policies import with_policy
-from coach.handler.prior_runs import budget_warning, initial_weights, known_epochs, known_points
+from coach.handler.prior_runs import budget_warning, initial_weights, known_curves, known_epochs, known_points
 from coach.handler.resume_rules import NotNowError, refuse_resume
 from coach.handler.session import checkpoints_uri
 from coach.handler.state.journal import Journal
@@ -300,6 +300,7 @@ class Service:
             known_epochs(self._past.values(), spec),
             request,
             weights=initial_weights(self._past, spec),
+            known_curves=known_curves(self._past.values(), spec),
         )
 
     async def resume(

@@ -206,7 +206,8 @@ class Driver:
                     self._ended(job)
 
     def _fit(self, job: Job) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        return fit_models(job.speed_points(), job.curve_points(), job.spec.curve, job.spec.chooses_servers)
+        curve, either = job.curve_points(), job.spec.chooses_servers
+        return fit_models(job.speed_points(), curve, job.spec.curve, either, job.known_curves)
 
     def _ended(self, job: Job) -> None:
         """Remove an ended job from the reducer, so that a long run stays fast."""

@@ -193,12 +193,14 @@ def faults(handler: Handler) -> None:
 
 
 def program(handler: Handler) -> None:
-    """A program to its target, one that ends before it, one whose money ends."""
+    """A program to its target, one that ends before it, one whose money ends; a long run, and one that learns of it."""
     (handler.folder / "train.py").write_text(PROGRAM)
     for name, epochs, target, money in (
         ("ahead", 20, 0.2, 1.0),
         ("short", 3, 0.01, 1.0),
         ("poor", 500, 0.001, 2e-5),
+        ("long", 40, 0.03, 1.0),
+        ("later", 30, 0.05, 1.0),
     ):
         spec: dict[str, Any] = {
             "program": {"command": [sys.executable, "train.py", str(epochs)]},

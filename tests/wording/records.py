@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from coach.core.cluster import Allocation, CapacityType
-from coach.core.estimation.observations import KnownSpeed
+from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.decision import DecisionStep, StepKind
@@ -58,6 +58,7 @@ SAMPLES: tuple[Any, ...] = (
     ev.PolicySlow(NOW, "optimus", 3.0),
     ev.JobSubmitted(NOW, "new", spec("new"), "file:///checkpoints"),
     ev.JobSubmitted(NOW, "new", spec("new"), "file:///checkpoints", (KnownSpeed(1, 1, 0.1),)),
+    ev.JobSubmitted(NOW, "new", spec("new"), "file:///checkpoints", known_curves=(KnownCurve(1.0, 0.1, 0.0, 0.5),)),
     ev.PodReady(NOW, "digits", POD, "127.0.0.1:1"),
     ev.PodPending(NOW, "digits", POD, Reason.IMAGE_UNAVAILABLE, "no such image"),
     ev.PodLost(NOW, "digits", POD, Reason.FUNCTION_LOST, "its process ended with exit code 1"),

@@ -13,10 +13,10 @@ import numpy as np
 from coach.core.estimation.first_passage import ending_times
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.mixture import Mixture, fit_mixture
-from coach.core.estimation.observations import CurvePoint
+from coach.core.estimation.mixture import Mixture, fit_mixture, likeliest
+from coach.core.estimation.observations import CurvePoint, KnownCurve
 
-__all__ = ["ConvergenceModel", "CurvePoint", "Metric", "fit_convergence"]
+__all__ = ["ConvergenceModel", "CurvePoint", "Metric", "fit_convergence", "likeliest_curve"]
 
 #: A loss falls; an accuracy rises to the `ceiling`; a score rises, and its best value is not known.
 Metric = Literal["loss", "accuracy", "score"]
@@ -42,6 +42,7 @@ class ConvergenceModel:
 
     metric: Metric
     points: tuple[CurvePoint, ...]
+    known: tuple[KnownCurve, ...] = ()  #: earlier runs of the same program
     ceiling: float = field(init=False)  #: the best value of an accuracy: 1, or 100 for per cent; 0 for a score
     curves: Mixture = field(init=False, repr=False, compare=False)
 
@@ -50,7 +51,7 @@ class ConvergenceModel:
         ceiling = 0.0 if self.metric == "score" else ceiling
         object.__setattr__(self, "ceiling", ceiling)
         values = self._falling([p.value for p in self.points])
-        object.__setattr__(self, "curves", fitted(tuple(p.x for p in self.points), tuple(values.tolist())))
+        object.__setattr__(self, "curves", fitted(tuple(p.x for p in self.points), tuple(values.tolist()), self.known))
 
     def predict(self, x: float) -> float:
         """The metric expected at `x`, without noise."""
@@ -125,12 +126,14 @@ class ConvergenceModel:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        return {"metric": self.metric, "points": [[p.x, p.value] for p in self.points]}
+        known = {"known": [list(one) for one in self.known]} if self.known else {}
+        return {"metric": self.metric, "points": [[p.x, p.value] for p in self.points]} | known
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConvergenceModel:
         """The model that `to_dict` described."""
-        return cls(data["metric"], tuple(CurvePoint(x, value) for x, value in data["points"]))
+        known = tuple(KnownCurve(*one) for one in data.get("known", ()))
+        return cls(data["metric"], tuple(CurvePoint(x, value) for x, value in data["points"]), known)
 
     def _weights(self, target: float) -> FloatArray:
         reached = np.isfinite(self.curves.crossings(float(self._falling([target])[0])))
@@ -155,17 +158,24 @@ class ConvergenceModel:
 
 
 @lru_cache(maxsize=16)
-def fitted(x: tuple[float, ...], falling: tuple[float, ...]) -> Mixture:
+def fitted(x: tuple[float, ...], falling: tuple[float, ...], known: tuple[KnownCurve, ...] = ()) -> Mixture:
     """Cached: a model is saved as its points and usually read again soon after."""
-    return fit_mixture(np.clip(x, -FURTHEST, FURTHEST), np.array(falling))
+    return fit_mixture(np.clip(x, -FURTHEST, FURTHEST), np.array(falling), known=known)
 
 
-def fit_convergence(points: Sequence[CurvePoint], metric: Metric) -> ConvergenceModel:
+def fit_convergence(points: Sequence[CurvePoint], metric: Metric, known: Sequence[KnownCurve] = ()) -> ConvergenceModel:
     """The curves through `points`, one or more; fitted again after every epoch (a few milliseconds).
 
-    Raises ValueError without any finite point.
+    `known`: earlier runs of the same program. Raises ValueError without any finite point.
     """
-    known = sorted((p for p in points if math.isfinite(p.x) and math.isfinite(p.value)), key=lambda p: p.x)
-    if not known:
+    finite = sorted((p for p in points if math.isfinite(p.x) and math.isfinite(p.value)), key=lambda p: p.x)
+    if not finite:
         raise ValueError(f"fit_convergence needs a finite point, got {len(points)} without")
-    return ConvergenceModel(metric, tuple(known))
+    return ConvergenceModel(metric, tuple(finite), tuple(known))
+
+
+@lru_cache(maxsize=256)
+def likeliest_curve(points: tuple[CurvePoint, ...], metric: Metric) -> KnownCurve:
+    """What a run with these points says to later runs of the same program. Raises ValueError as `fit_convergence`."""
+    model = fit_convergence(points, metric)
+    return likeliest(np.array([p.x for p in model.points]), model._falling([p.value for p in model.points]))

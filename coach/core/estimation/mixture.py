@@ -10,6 +10,9 @@ by the drop seen so far nothing depends on the unit of loss. The posterior of al
 evidence, is then represented by weighted samples (3 x 3 Gauss-Hermite nodes a component): curves that explain the data,
 from which all predictions are computed, deterministically. That is done for several memories, which count alike.
 
+Shapes of earlier runs of the same program expect the fall that those had, whatever was seen of this one: a curve that
+rests at its beginning may drop later.
+
 `z` is the falling quantity: the loss, or 1 - accuracy.
 """
 
@@ -21,8 +24,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from coach.core.estimation.curve_families import SHAPES, Shapes
+from coach.core.estimation.curve_families import FALL_DOUBT, SHAPES, Shapes
 from coach.core.estimation.forms import FloatArray, IndexArray
+from coach.core.estimation.observations import KnownCurve
 
 # Round numbers from a range in which the errors on three groups of curves (LeNet, ResNet-18, small models) are flat:
 # the table "settings, last epoch" of results/estimators has each times 2/3 and 3/2, and the choice when one group is
@@ -97,14 +101,26 @@ class Mixture:
         )
 
 
-def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixture:
-    """The curves of `shapes` that explain `z` at `x`, both [n], n >= 1, x not falling: what each of MEMORIES sees."""
+def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES, known: Sequence[KnownCurve] = ()) -> Mixture:
+    """The curves of `shapes` that explain `z` at `x`, both [n], n >= 1, x not falling: what each of MEMORIES sees.
+
+    `known`: earlier runs of the same program, whose shapes are added.
+    """
     found = []
     for late, share in MEMORIES:
         seen = math.ceil(share * len(z))
         if seen == len(z) or len(z) >= MIN_TO_HALVE:
-            found.append(_remembered(x[-seen:], z[-seen:], shapes, late))
+            found.append(_remembered(x[-seen:], z[-seen:], shapes, late, known))
     return _pooled(found)
+
+
+def likeliest(x: FloatArray, z: FloatArray) -> KnownCurve:
+    """The shape that explains `z` at `x` best, as in `fit_mixture`, for later runs of the same program."""
+    curves = _remembered(x, z, SHAPES, MEMORIES[0][0])
+    at = int(np.argmax(curves.weight))
+    span, shapes = curves.span[at], curves.shapes
+    found = shapes.power[at], shapes.rate[at] / span, np.nan_to_num(shapes.midpoint[at]) * span
+    return KnownCurve(*map(float, (*found, curves.drop[at] / curves.done[at])))
 
 
 def _pooled(mixtures: Sequence[Mixture]) -> Mixture:
@@ -119,10 +135,11 @@ def _pooled(mixtures: Sequence[Mixture]) -> Mixture:
     )
 
 
-def _remembered(x: FloatArray, z: FloatArray, shapes: Shapes, late: float) -> Mixture:
+def _remembered(x: FloatArray, z: FloatArray, shapes: Shapes, late: float, known: Sequence[KnownCurve] = ()) -> Mixture:
     """The curves that explain `z` at `x`, with weights that rise with `late`."""
     n = len(z)
     span = max(float(x[-1] - x[0]), 1.0)
+    shapes = shapes.with_known(known, span)
     quarter = n // 4 + 1
     unit = max(float(z[:quarter].max() - z[-quarter:].min()), MIN_DROP / n**2 * float(np.abs(z).max()), 1e-12)
     left = shapes.remaining(np.append((x - x[0]) / span, 1.0))
@@ -135,20 +152,23 @@ def _remembered(x: FloatArray, z: FloatArray, shapes: Shapes, late: float) -> Mi
     sure = weights / variance
 
     # Posterior of (start, drop) for every shape [m] and noise [k], [m, k]: precision [[p11, p12], [p12, p22]].
+    expected = np.where(np.isnan(shapes.fall), 1.0, np.clip(shapes.fall * done / unit, 1e-9, 1e9))
+    doubt = np.where(np.isnan(shapes.fall), DROP_DOUBT, FALL_DOUBT * expected)
+    prior = doubt[:, None] ** -2.0
     p11 = START_DOUBT**-2.0 + sure.sum(axis=1)
     p12 = -share @ sure.T
-    p22 = DROP_DOUBT**-2.0 + (share * share) @ sure.T
+    p22 = prior + (share * share) @ sure.T
     b1 = sure @ y
-    b2 = DROP_DOUBT**-2.0 - share @ (sure * y).T
+    b2 = prior * expected[:, None] - share @ (sure * y).T
     determinant = p11 * p22 - p12 * p12
     start, drop = (p22 * b1 - p12 * b2) / determinant, (p11 * b2 - p12 * b1) / determinant
-    misfit = sure @ (y * y) + DROP_DOUBT**-2.0 - (start * b1 + drop * b2)
+    misfit = sure @ (y * y) + prior * expected[:, None] ** 2 - (start * b1 + drop * b2)
     belief = (
         -0.5 * misfit
         - 0.5 * np.log(determinant)
         - 0.5 * np.log(variance) @ weights
         - 0.5 * (np.log(NOISES / NOISE_EXPECTED) / NOISE_WIDTH) ** 2
-        + np.log(shapes.share)[:, None]
+        + np.log(shapes.share / doubt)[:, None]
     )
     kept = np.argsort(-belief, axis=None)[:KEPT]
     shape, noise = np.unravel_index(kept, belief.shape)

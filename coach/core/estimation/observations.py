@@ -32,6 +32,19 @@ class KnownSpeed(NamedTuple):
     computing_part: float = 0.0
 
 
+class KnownCurve(NamedTuple):
+    """The likeliest shape of an earlier run's curve, as in `Shapes`: with `rate` per epoch, and `midpoint` in epochs
+    (0: none).
+
+    `fall` is from its first value to where it levels off, of the falling quantity.
+    """
+
+    power: float
+    rate: float
+    midpoint: float
+    fall: float
+
+
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
     """One measured value of a learning curve after `x` = samples seen / data set size."""

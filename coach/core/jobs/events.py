@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coach.core.cluster import Node, PodId, Taken
-from coach.core.estimation.observations import KnownSpeed
+from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 
@@ -69,7 +69,7 @@ class JobSubmitted:
     `spec` is the job file as JSON. `known_points` are speeds that earlier jobs of the same model and data measured on
     the same kind of cluster; `known_epochs` is the number of epochs that such a job took. `request` identifies the
     caller's request, so that a retry of it is known; empty for one without an identity. `weights`: URI of the
-    checkpoint that training begins with.
+    checkpoint that training begins with. `known_curves` are those of earlier jobs with the same program or model file.
     """
 
     at: float
@@ -80,6 +80,7 @@ class JobSubmitted:
     known_epochs: float | None = None
     request: str = ""
     weights: str | None = None
+    known_curves: tuple[KnownCurve, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

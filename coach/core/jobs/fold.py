@@ -48,6 +48,7 @@ def submitted(event: ev.JobSubmitted) -> Job:
         ledger=Ledger(spec.spec.budget_money),
         known_points=event.known_points,
         known_epochs=event.known_epochs,
+        known_curves=event.known_curves,
         initial=event.weights,
         weights=event.weights,
     )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, Pod, PodId, Resources, Role, by_node
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.observations import KnownSpeed
+from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
 from coach.core.jobs.decision import DecisionStep
@@ -94,6 +94,7 @@ class Job:
     phase: Phase = Phase.IDLE
     known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
+    known_curves: tuple[KnownCurve, ...] = ()
     initial: str | None = None  #: URI of the checkpoint that training begins with
 
     #: the last decision: desired allocation, kind of the next epoch, and why

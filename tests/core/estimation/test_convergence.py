@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, fit_convergence
+from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, fit_convergence, likeliest_curve
 
 
 def curve(function, epochs):
@@ -155,3 +155,34 @@ def test_a_curve_nears_its_asymptote_without_turning():
 def test_no_finite_point_is_an_error_that_says_so():
     with pytest.raises(ValueError, match="finite point, got 1"):
         fit_convergence([CurvePoint(1.0, math.nan)], "loss")
+
+
+def late_drop(middle):
+    """A loss that rests at 0.7 and falls to 0.2 around the epoch `middle`."""
+    return lambda x: 0.2 + 0.5 / (1 + math.exp((x - middle) / 3)) + 0.002 * math.sin(7 * x)
+
+
+EARLIER = tuple(likeliest_curve(tuple(curve(late_drop(middle), 60)), "loss") for middle in range(12, 32, 2))
+
+
+def test_a_curve_that_rests_is_expected_to_fall_as_earlier_runs_of_its_program_did():
+    resting = curve(late_drop(20), 6)
+    alone, informed = fit_convergence(resting, "loss"), fit_convergence(resting, "loss", EARLIER)
+    assert alone.predict(60.0) > 0.6 and alone.chance(0.3) < 0.01
+    assert informed.predict(60.0) < 0.5 and informed.chance(0.3) > 0.3
+    assert informed.interval(60.0).low < 0.3 < 0.6 < alone.interval(60.0).low
+    assert ConvergenceModel.from_dict(json.loads(json.dumps(informed.to_dict()))) == informed != alone
+
+
+def test_earlier_runs_count_little_against_a_long_curve_of_its_own():
+    levelled = curve(lambda x: 0.6 + 0.1 * math.exp(-x / 5) + 0.001 * math.sin(7 * x), 50)
+    assert fit_convergence(levelled, "loss", EARLIER).interval(80.0).holds(0.6)
+    assert fit_convergence(levelled, "loss", EARLIER).predict(80.0) == pytest.approx(0.6, abs=0.02)
+
+
+def test_earlier_runs_with_an_accuracy_say_the_same_as_with_what_is_missing_to_one():
+    runs = [[CurvePoint(p.x, 1 - p.value) for p in curve(late_drop(middle), 60)] for middle in (*range(12, 32, 2), 20)]
+    known = [likeliest_curve(tuple(one), "accuracy") for one in runs[:-1]]
+    assert np.array(known) == pytest.approx(np.array(EARLIER))
+    found = fit_convergence(runs[-1][:6], "accuracy", known).predict(60.0)
+    assert found == pytest.approx(1 - fit_convergence(curve(late_drop(20), 6), "loss", EARLIER).predict(60.0))

@@ -65,6 +65,17 @@ def test_a_curve_of_any_finite_points_answers_every_question(points, metric, tar
     assert fit.fit_models((), points, metric)[1] == model.to_dict()
 
 
+@given(curve_points, curve_points, metrics)
+@example([CurvePoint(1.0, 5e-324)] * 6, [CurvePoint(1.0, 1e300), CurvePoint(2.0, -1e300)], "loss")
+@example([CurvePoint(1.0, 1e300), CurvePoint(2.0, -1e300)], [CurvePoint(1.0, 5e-324)] * 6, "score")
+def test_an_earlier_run_of_any_finite_points_leaves_every_prediction_finite(points, earlier, metric):
+    known = convergence.likeliest_curve(tuple(earlier), metric)
+    finite(*known)
+    model = fit_convergence(points, metric, [known])
+    finite(model.predict(points[-1].x))
+    assert model.curves.weight.sum() == pytest.approx(1.0)
+
+
 @given(speed_points, places)
 @example([SpeedPoint(1, 1, 1e30, 1e-30)] * 2, [(1, 1)])
 @example([SpeedPoint(1, 1, 1e-30), SpeedPoint(1, 1, 1e30)], [(1, 1), (2, 2)])

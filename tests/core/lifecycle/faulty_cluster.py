@@ -68,9 +68,9 @@ MAX_AT_ONCE = 500
 
 
 @cache
-def _fitted(speeds: tuple[Any, ...], curve: tuple[Any, ...], metric: Any) -> tuple[Any, Any]:
+def _fitted(speeds: tuple[Any, ...], curve: tuple[Any, ...], metric: Any, known: tuple[Any, ...]) -> tuple[Any, Any]:
     """Cached: many tests begin alike."""
-    return fit_models(speeds, curve, metric)
+    return fit_models(speeds, curve, metric, known=known)
 
 
 def spec(name: str = "job", **changes: Any) -> dict[str, Any]:
@@ -314,7 +314,7 @@ class World(PodByPodDriver):
         """It stays."""
 
     def _fit(self, job: Job) -> tuple[Any, Any]:
-        return _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric)
+        return _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric, job.known_curves)
 
     def _deploy(self, pod: Pod) -> None:
         assert pod.id not in self.pods, f"{pod.id.name} is there already"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coach.core.cluster import Role
-from coach.core.estimation.observations import KnownSpeed
+from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
@@ -90,6 +90,17 @@ def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead
         "these are known"
     )
     assert set(allocations(job, EpochKind.FULL)) == {"3x3"}
+
+
+def test_curves_of_earlier_runs_are_in_every_fit_of_a_job() -> None:
+    known = (KnownCurve(0.0, 0.2, 10.0, 1.5),)
+    world = World.of(ROOMY)
+    world.submit(spec(), FaultyDynamics(), known_curves=known)
+    world.run()
+    job = world.job()
+    assert job.convergence is not None and job.convergence.known == known
+    fits = [one.convergence for one in world.history if isinstance(one, ev.ModelsFitted) and one.convergence]
+    assert fits and all(fit["known"] == [list(known[0])] for fit in fits)
 
 
 def test_a_job_with_a_static_allocation_measures_nothing_else() -> None:

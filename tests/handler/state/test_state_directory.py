@@ -15,7 +15,14 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
 from coach.handler import endpoint
-from coach.handler.prior_runs import initial_weights, known_epochs, known_points
+from coach.handler.prior_runs import (
+    LEAST_VALUES,
+    MOST_CURVES,
+    initial_weights,
+    known_curves,
+    known_epochs,
+    known_points,
+)
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import StateDirectory, StoredJob, choose, renamed
@@ -250,6 +257,28 @@ def test_known_epochs_are_those_after_which_the_target_had_held_in_earlier_jobs(
     assert known_epochs(earlier, wanted(target={"loss": 0.5})) == third
     assert known_epochs([short], wanted(target={"loss": 0.5})) == third
     assert known_epochs(earlier, wanted(target={"loss": 0.5, "epochsInARow": 1})) == pytest.approx(third - 2)
+
+
+def test_known_curves_are_those_of_the_same_program_whatever_its_arguments(earlier: list[StoredJob]) -> None:
+    model = {"file": "file:///m.py", "sha256": DIGEST}
+    (known,) = known_curves(earlier, wanted())
+    assert known.fall > 0 and known.rate > 0
+    assert known_curves(earlier, wanted(optimizer={"learningRate": 0.5}, batchSize=128)) == (known,)
+    assert known_curves(earlier, wanted(model={**model, "args": {"width": 3}}, target={"loss": 0.01})) == (known,)
+    assert known_curves(earlier, wanted(target={"accuracy": 0.9}))[0] != known, "that of the metric"
+    for other in (
+        {"model": {**model, "sha256": "b" * 64}},
+        {"model": {"file": "file:///m.py"}},
+        {"model": {**model, "net": "Other"}},
+        {"data": {"format": "digits8x8", "size": 100}},
+        {"epoch": {"samples": 100}},
+        {"init": {"checkpoint": "file:///a.npz"}},
+    ):
+        assert known_curves(earlier, wanted(**other)) == (), other
+    job = earlier[0].job
+    short = replace(earlier[0], job=replace(job, epochs=job.evaluated_epochs[: LEAST_VALUES - 1]))
+    assert known_curves([short], wanted()) == ()
+    assert len(known_curves(earlier * (MOST_CURVES + 3), wanted())) == MOST_CURVES
 
 
 def test_a_job_begins_with_the_best_weights_of_the_job_that_it_names(earlier: list[StoredJob]) -> None:
