@@ -34,7 +34,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -88,7 +88,7 @@ demo: setup data
 	@$(COACH) export --last --dir $(DEMO)
 	@$(COACH) plot --last --dir $(DEMO)
 ifeq ($(FRAMEWORK),mxnet)
-	@echo; echo "The same job at every static choice, measured earlier (make bench measures it here):"; echo
+	@echo; echo "The same job on ps-lite at every static choice, measured earlier (make bench measures it here):"; echo
 	@sed -n '/^|/p' results/one-machine/static-grid.md
 endif
 	@echo; echo "Look at it in a browser:  $(COACH) ui $$($(COACH) ps -o json | .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)[-1]["name"])')"
@@ -102,19 +102,24 @@ recording: setup
 bench: setup data
 	@.venv/bin/python -m benchmarks.training.one_machine
 
-# Three parts at once, each in its own fixed order; a line says which part it is of. Those that start processes wait for
+# Four parts at once, each in its own fixed order; a line says which part it is of. Those that start processes wait for
 # them most of the time.
-TEST = $(PYTEST) -q tests -m '$(1)' | sed -u 's/^/$(2) | /'
 test: setup data
-	@$(MAKE) --no-print-directory -j3 test-commands test-processes test-logic test-go
+	@$(MAKE) --no-print-directory -j4 test-commands test-processes test-core test-logic test-go
 	@echo 'Not run here: make test-pytorch (needs PyTorch), make test-root (needs root and iproute2, util-linux, procps),'
 	@echo 'make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
 test-quick: setup data
-	@$(call TEST,quick and not root and not kubernetes and not pytorch and not web,quick)
+	@$(PYTEST) -q tests -m 'quick and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/quick | /'
+
+# What starts no processes, in two halves.
+LOGIC := not processes and not full and not root and not kubernetes and not pytorch and not web
+CORE := tests/core tests/functions tests/research tests/simulation
+test-core: setup data
+	@$(PYTEST) -q $(CORE) -m '$(LOGIC)' | sed -u 's/^/core | /'
 
 test-logic: setup data
-	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch and not web,logic)
+	@$(PYTEST) -q tests $(CORE:%=--ignore=%) -m '$(LOGIC)' | sed -u 's/^/logic | /'
 
 # The folders that have such tests: reading all the others takes half a minute.
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
@@ -145,7 +150,7 @@ test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)'
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-logic test-processes test-commands test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
+test-quick test-core test-logic test-processes test-commands test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm $(if $(ALL),object-store)

@@ -655,7 +655,7 @@ def readme() -> str:
     return f"""\
 | what | Coach | compared with | command |
 | --- | --- | --- | --- |
-| demo: LeNet to a loss of 0.13 | {short(coach)} (three runs: {repeats()} s) | best fixed choice {short(fixed[0])}; worst {short(fixed[-1])} | `make bench` |
+| demo on ps-lite: LeNet to a loss of 0.13 | {short(coach)} (three runs: {repeats()} s) | best fixed choice {short(fixed[0])}; worst {short(fixed[-1])} | `make bench` |
 | time to target: 3 models, with and without slow links | {ratios("against best")} times; {ratios("against median")} times | best fixed choice, found by trying all; median fixed choice | `python -m benchmarks.training.static_baselines` |
 | budget of 1.2 times the cheapest fixed choice's cost | target reached in {reached} of {count} runs, at most {spent:.0f} % spent; {ratios("against best within it")} times as long | best fixed choice within that budget | `python -m benchmarks.training.static_baselines` |
 | {histories["histories"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |

@@ -3,7 +3,8 @@
     python -m benchmarks.training.one_machine [JOB_FILE] [--repeats 3]
 
 Each repeat runs the job under Coach, the same epochs in the thesis's way, and the job at every static (w,s); the
-tables under results/one-machine are medians over the repeats, written anew after each.
+tables under results/one-machine are medians over the repeats, written anew after each. All on ps-lite, as the thesis;
+`benchmarks.training.demo_servers` compares it with elastic servers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("job", nargs="?", default="jobs/lenet-digits.yaml")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    (spec,) = harness.load(options.job)
+    (spec,) = (harness.changed(job, parameterServer="ps-lite") for job in harness.load(options.job))
     outside: list[dict[str, Any]] = []
     shares: list[float] = []
     grid: list[dict[str, Any]] = []

@@ -9,6 +9,8 @@ import aiohttp
 
 #: Seconds for which a connection without a call is kept; a function keeps it for longer.
 KEEP_ALIVE_SECONDS = 600.0
+#: Bytes of an answer; a function's largest are its reports. A model may have taken a function's place.
+LARGEST_ANSWER = 16 << 20
 
 
 class Unanswered(Exception):
@@ -43,14 +45,22 @@ class Direct:
     def __init__(self) -> None:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
         self.followed = 0
-        self._session = aiohttp.ClientSession(connector=connector)
+        plain = {"Accept-Encoding": "identity"}
+        self._session = aiohttp.ClientSession(connector=connector, headers=plain, auto_decompress=False)
 
     async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
         """See FunctionCalls."""
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
+        limits = aiohttp.ClientTimeout(total=2 * seconds, sock_connect=seconds, sock_read=seconds)
+        said = bytearray()
         try:
-            async with self._session.post(f"http://{address}/", json=body, timeout=limits) as answer:
-                return answer.status, await answer.read()
+            async with self._session.post(
+                f"http://{address}/", json=body, timeout=limits, allow_redirects=False
+            ) as answer:
+                async for part in answer.content.iter_any():
+                    said += part
+                    if len(said) > LARGEST_ANSWER:
+                        raise Unanswered(f"an answer of more than {LARGEST_ANSWER >> 20} MiB")
+                return answer.status, bytes(said)
         except TimeoutError as error:
             raise Unanswered(f"no answer in {seconds:g} s", late=True) from error
         except (aiohttp.ClientError, OSError) as error:

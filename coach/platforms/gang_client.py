@@ -136,6 +136,8 @@ class GangClient:
         #: Workers and servers that the others of an elastic group go on without, and those that are to leave it.
         self._lost: list[Member] = []
         self._leaving = {member.pod: asyncio.Event() for member in self.members}
+        #: Those that have not come to the group yet, and those of them for which the others have waited too long.
+        self._starting, self._overdue = {member.pod for member in self.members}, set[PodId]()
         self._watchers: list[asyncio.Future[Any]] = []
         self._started = asyncio.Event()
 
@@ -270,6 +272,18 @@ class GangClient:
     def _stays(self, member: Member) -> bool:
         return member not in self._lost and not self._leaving[member.pod].is_set()
 
+    def _waits_for_others(self, member: Member, state: str, stalled: str | None) -> bool:
+        """Whether it waits for others, which hang before they come to it. Raises MemberError for a hanging one."""
+        if state != "starting":
+            self._starting.discard(member.pod)
+        late = self._starting & {each.pod for each in self.members if self._stays(each)}
+        if stalled and state == "forming" and late and self.may_cut(self.job):
+            self._overdue |= late
+            return True
+        if stalled or (member.pod in self._overdue and state == "starting"):
+            raise MemberError(member, Reason.STALLED, stalled or "does not start, and the others wait for it")
+        return False
+
     def _can_do_without(self, error: BaseException) -> bool:
         """Whether the others of an elastic group go on: a worker or server is gone, and nothing is wrong with the job.
 
@@ -371,8 +385,8 @@ class GangClient:
                     words += f" (its traceback: coach logs {self._order.spec.name})"
                 raise MemberError(member, _reason(error.get("reason")), words)
             stalled = progressing.note(str(state), seen, self._now(), gap) if progressing else None
-            if stalled:
-                raise MemberError(member, Reason.STALLED, stalled)
+            if self._waits_for_others(member, str(state), stalled) and stall_timeouts:
+                progressing = Progressing(stall_timeouts, self._now())
             done = answer.get("progress") or {}
             samples, total = int(done.get("samples", 0)), int(done.get("total", 0))
             if member is self._first_worker:

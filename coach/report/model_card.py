@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import stat
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from coach import __version__
 from coach.core.errors import UserError
 from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.job import Job
 from coach.core.money import to_amount
+from coach.jobfiles.load import local_path
 
 
 def chosen_epoch(job: Job, asked: str) -> Epoch:
@@ -26,6 +30,24 @@ def chosen_epoch(job: Job, asked: str) -> Epoch:
     if not 1 <= number <= job.full_epoch_count:
         raise UserError(f"--epoch {asked!r}: must be best, last, or a number from 1 to {job.full_epoch_count}")
     return job.full_epochs[number - 1]
+
+
+def checkpoint_file(epoch: Epoch) -> BinaryIO | None:
+    """The epoch's checkpoint, opened; None where this machine does not have it.
+
+    A link is none, nor anything else that is no file: a job's functions may have put it there, for who reads more.
+    """
+    path = local_path(epoch.report.weights)
+    with contextlib.suppress(OSError):
+        file = None if path is None else open(path, "rb", opener=_itself)  # noqa: SIM115 - the caller closes it
+        if file is None or stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+    return None
+
+
+def _itself(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.test_commands import run
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
+from tests.object_store import object_store
 from tests.report.recorded_jobs import BUDGET, half_way
 
 pytestmark = pytest.mark.standard
@@ -24,22 +25,24 @@ pytestmark = pytest.mark.standard
 @pytest.fixture
 def stored(home: StateDirectory, tmp_path: Path) -> Path:
     """Two jobs that have ended, with a checkpoint of every epoch; the folder."""
+    folder = tmp_path / "checkpoints"
+    ended(home, folder, folder.as_uri())
+    return folder
+
+
+def ended(home: StateDirectory, folder: Path, uri: str) -> None:
     world = World.of(nodes(2, 4.0))
     for name in ("digits", "other"):
         world.submit(spec(name, budget=BUDGET))
     world.run()
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     journal = Journal.write(home.journal(1))
-    journal.append(
-        replace(one, checkpoints=folder.as_uri()) if isinstance(one, ev.JobSubmitted) else one for one in world.history
-    )
+    journal.append(replace(one, checkpoints=uri) if isinstance(one, ev.JobSubmitted) else one for one in world.history)
     journal.close()
     for name in ("digits", "other"):
         for epoch in world.job(name).epochs:
             (folder / epoch.report.weights.rpartition("/")[2]).write_bytes(b"x" * 1000)
     (folder / "notes.txt").write_text("mine")
-    return folder
 
 
 def files(folder: Path, name: str) -> set[str]:
@@ -90,6 +93,28 @@ def test_prune_all_leaves_the_records(capsys: pytest.CaptureFixture[str], stored
     assert run(capsys, "show", "digits")[0] == 0
     code, _, err = run(capsys, "model", "digits")
     assert code == 2 and "does not have" in err
+
+
+def test_prune_deletes_from_an_object_store(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
+) -> None:
+    with object_store(tmp_path / "store") as store:
+        folder = store.bucket / "a team/kept"
+        ended(home, folder, "s3://bucket/a team/kept")
+        others = files(folder, "other")
+        code, out, _ = run(capsys, "prune", "digits", "--yes", "-o", "json")
+        [found] = json.loads(out)
+        job = home.past()["digits"].job
+        assert code == 0 and found["bytes"] == 1000 * len(found["files"]) > 0
+        assert files(folder, "digits") == {one.report.weights.rpartition("/")[2] for one in (job.best, job.epochs[-1])}
+        assert files(folder, "other") == others and (folder / "notes.txt").exists()
+        assert run(capsys, "prune", "--all", "-y")[0] == 0
+        assert store.objects() == ["a team/kept/notes.txt"]
+        (folder / "notes.txt").unlink()
+        assert "0 checkpoints to delete" in run(capsys, "prune", "--all", "-y")[2]
+        store.kill()
+        code, _, err = run(capsys, "prune", "digits", "--yes")
+    assert code == 5 and "checkpoints cannot be deleted: GenericError" in err and len(err.splitlines()) == 1, err
 
 
 def test_a_job_that_goes_on_keeps_its_checkpoints(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:

@@ -266,3 +266,23 @@ def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(reco
         await cluster.gone("wrong")
 
     reconciled(body, FakePlatform())
+
+
+def test_labels_that_name_another_job_change_nothing_of_it(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("mine", tmp_path)
+        mine = await cluster.ask("GET", "mine")
+        names = {"trainingjob-uid": mine["metadata"]["uid"], "trainingjob": "mine", "job": "mine", "index": "0"}
+        labels = {f"coach.dev/{key}": value for key, value in names.items()}
+        await cluster.ask("POST", body={**mine, "metadata": {"name": "theirs", "labels": labels}})
+        for name in ("mine", "theirs"):
+            await cluster.until(name, lambda status: bool(status.get("workers")))
+        await cluster.ask("PATCH", "theirs", {"spec": {"priority": 7}})
+        await cluster.ask("DELETE", "theirs")
+        await cluster.gone("theirs")
+        job = service.jobs["mine"]
+        assert not job.ended and not job.cancel and job.spec.priority == 0 and service.jobs["theirs"].ended
+        await cluster.ask("DELETE", "mine")
+        await cluster.gone("mine")
+
+    reconciled(body, FakePlatform(epoch_seconds=3600.0))

@@ -117,7 +117,7 @@ def test_the_page_has_every_condition_status_field_and_variable() -> None:
     fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
     variables = re.findall(r"name: (COACH_\w+)|^  (COACH_\w+):", (CHART / "templates/handler.yaml").read_text(), re.M)
     variables = [one or other for one, other in variables]
-    assert len(variables) == 18
+    assert len(variables) == 20
     for name in [*fields, *ConditionType, *variables]:
         assert f"`{name}`" in PAGE
 
@@ -237,6 +237,8 @@ def test_values_reach_what_they_are_for() -> None:
         "COACH_SCHEDULER_NAME": "coach-thesis",
         "COACH_SCHEDULER_KIND": "coach",
         "COACH_IMAGE_PULL_POLICY": "Never",
+        "COACH_TOKEN_SECRET": "ours",
+        "COACH_STATE_CLAIM": "mine",
         "COACH_VOLUME_CLAIM": "mine",
         "COACH_IMAGE_PULL_SECRETS": "one,two",
     }

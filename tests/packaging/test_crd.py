@@ -519,3 +519,26 @@ def test_zero_is_refused_where_the_least_is_a_fraction(admin: Client, field: str
     """The API server compares whole numbers with a minimum whose fraction it has dropped."""
     budget = {"amount": 1, "currency": "USD", field: 0}
     assert f"spec.budget.{field}" in refusal(admin, good(budget=budget))
+
+
+#: What would name a node, its files, rights or another account, were it a field of a job.
+HOST = {
+    "hostPath": "/",
+    "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
+    "hostNetwork": True,
+    "nodeName": "n1",
+    "serviceAccountName": "coach-handler",
+    "securityContext": {"privileged": True},
+    "podTemplate": {"spec": {"hostPID": True}},
+    "schedulerName": "default-scheduler",
+}
+
+
+def test_no_field_of_a_job_reaches_its_node_or_another_account(admin: Client) -> None:
+    for field, value in HOST.items():
+        for changes in ({field: value}, {"image": "x", "program": {"command": ["x"], field: value}}):
+            assert re.search(rf"\.{field}\b", refusal(admin, good(**changes)))
+    # Without kubectl's own checks an unknown field is taken, and dropped.
+    made = good(**HOST)
+    answer = admin.http.post(JOBS, json=made, params={"dryRun": "All"})
+    assert answer.status_code == 201 and not answer.json()["spec"].keys() & HOST.keys()

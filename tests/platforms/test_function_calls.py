@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
 import warnings
@@ -101,3 +102,46 @@ def test_no_answer_in_time_is_told_from_no_answer_at_all() -> None:
         assert (refused.value.late, late.value.late) == (False, True)
 
     with_functions(hangs)
+
+
+HOSTILE = {
+    "endless": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"100000\r\n" + bytes(1 << 20) + b"\r\n"),
+    "a header without end": (b"HTTP/1.1 200 OK\r\n", b"x: " + b"a" * 1000 + b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_an_answer_without_end_is_none(kind: str) -> None:
+    """A model runs as the user of its function, and may answer in its place."""
+    begin, more = HOSTILE[kind]
+
+    async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begin)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(more)
+                await writer.drain()
+
+    async def main() -> None:
+        calls = Direct()
+        async with await asyncio.start_server(flood, "127.0.0.1", 0) as server:
+            with pytest.raises(Unanswered):
+                await calls.post(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", {"op": "status"}, 60)
+            await calls.close()
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_names_another_address_is_not_followed() -> None:
+    async def body(calls: Direct, functions: Functions, address: str) -> None:
+        async def away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"}")
+            writer.write(f"HTTP/1.1 307 x\r\nlocation: http://{address}/\r\ncontent-length: 0\r\n\r\n".encode())
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(away, "127.0.0.1", 0) as server:
+            status, _ = await calls.post(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", {"op": "status"}, 60)
+            assert status == 307 and not functions.ends
+
+    with_functions(body)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from coach.core.cluster import Allocation, PodId, Role
+from coach.core.jobs.actions import StallTimeouts
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder
@@ -121,6 +123,13 @@ class Skipping(selectors.SelectSelector):
         return super().select(0.0)
 
 
+def skipping() -> tuple[asyncio.AbstractEventLoop, Skipping]:
+    clock = Skipping()
+    loop = asyncio.SelectorEventLoop(clock)
+    loop.time = lambda: clock.now  # type: ignore[method-assign]
+    return loop, clock
+
+
 @pytest.mark.parametrize(("others", "fewest", "most"), [(0, 190, 220), (150, 190, 220), (4000, 10, 40)])
 def test_with_many_functions_each_is_asked_more_rarely_and_its_end_is_seen_all_the_same(
     others: int, fewest: int, most: int, tmp_path: Path
@@ -128,9 +137,7 @@ def test_with_many_functions_each_is_asked_more_rarely_and_its_end_is_seen_all_t
     """An epoch of 100 s of a worker that is as far as time is."""
     pods = PodId("job", Role.SCHEDULER, 0), PodId("job", Role.WORKER, 0)
     order = whole_epoch(pods, (tmp_path / "1").as_uri(), allocation=Allocation(1, 0), at=0.0, deadline=1000.0)
-    clock = Skipping()
-    loop = asyncio.SelectorEventLoop(clock)
-    loop.time = lambda: clock.now  # type: ignore[method-assign]
+    loop, clock = skipping()
     asked: list[float] = []
 
     def answer(body: Mapping[str, Any]) -> tuple[int, Any]:
@@ -155,3 +162,44 @@ def test_with_many_functions_each_is_asked_more_rarely_and_its_end_is_seen_all_t
         loop.run_until_complete(main())
     assert fewest <= len(asked) <= most
     assert asked[-2] < 100.0 <= asked[-1] < 101.0
+
+
+@pytest.mark.parametrize("hanging", [PodId("job", Role.WORKER, 0), PodId("job", Role.SERVER, 1)])
+def test_an_elastic_group_goes_on_without_the_one_that_does_not_start_and_not_without_those_that_wait_for_it(
+    hanging: PodId, tmp_path: Path
+) -> None:
+    pods = (
+        PodId("job", Role.SCHEDULER, 0),
+        *(PodId("job", role, n) for role in (Role.SERVER, Role.WORKER) for n in (0, 1)),
+    )
+    limits = StallTimeouts(300.0, 30.0, 60.0, 60.0)
+    order = whole_epoch(
+        pods, (tmp_path / "1").as_uri(), allocation=Allocation(2, 2), at=0.0, deadline=1000.0, stall_timeouts=limits
+    )
+    loop, clock = skipping()
+    resized: list[Mapping[str, Any]] = []
+    members: dict[str, PodId] = {f"127.0.0.1:{9000 + number}": pod for number, pod in enumerate(pods)}
+
+    class Group(Answering):
+        async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
+            if body["op"] == "resize":
+                resized.append({"at": clock.now, **body})
+            state = "starting" if members[address] == hanging else "done" if resized else "forming"
+            report = {"samples": 10, "data_size": 10, "loss": 1.0, "train_seconds": 1.0}
+            said = {"state": state, "version": 1 + len(resized), "report": report}
+            await asyncio.sleep(body.get("wait", 0.0) if not resized else 0.0)  # nothing changes
+            return 200, json.dumps(said).encode()
+
+    async def main() -> tuple[EpochReport, int]:
+        document = spec(parameterServer="elastic", servers={"max": 2})
+        addresses = {pod: address for address, pod in members.items()}
+        epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, 1000.0)
+        return await GangClient(Group(lambda _: (200, {})), epoch, loop.time).run(lambda _progress: None)
+
+    with contextlib.closing(loop):
+        report, _ = loop.run_until_complete(main())
+    assert report.workers_lost == 1
+    left = {"members": [0, 1], "server_members": [0, 1]}
+    left["members" if hanging.role is Role.WORKER else "server_members"].remove(hanging.index)
+    assert {name: resized[0][name] for name in left} == left
+    assert limits.forming < resized[0]["at"] < limits.forming + 5.0

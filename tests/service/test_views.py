@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from coach.handler.state.state_directory import StateDirectory
 from tests.service.conftest import Api, serve
 from tests.service.test_api import ENDLESS
@@ -36,5 +39,24 @@ def test_a_long_answer_is_compressed_for_who_takes_that(home: StateDirectory) ->
             answer = await api.http.get("/jobs", headers={"Accept-Encoding": takes})
             assert answer.headers.get("content-encoding") == sent
             assert len(answer.json()["jobs"]) == 7
+
+    serve(home, body)
+
+
+def test_a_checkpoint_that_is_a_link_to_the_handlers_own_files_is_not_handed_out(home: StateDirectory) -> None:
+    async def body(api: Api) -> None:
+        await api.submit("a")
+        await api.ended("a")
+        best = api.service.jobs["a"].best
+        assert best is not None
+        file = Path(best.report.weights.removeprefix("file://"))
+        whole = await api.http.get("/jobs/a/model")
+        assert whole.content == file.read_bytes()
+        secret = home.path / "token"
+        secret.write_text("a secret")
+        for put in (lambda: file.symlink_to(secret), lambda: os.mkfifo(file), file.mkdir):
+            file.unlink()
+            put()
+            assert "which this machine does not have" in str(await api.get("/jobs/a/model", 409))
 
     serve(home, body)

@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -18,8 +18,6 @@ from coach.cli.options import JobName
 from coach.cli.display.output import Format, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from coach.core.spec.job import TrainingJob
 
 #: How the users of each kind of file read it.
@@ -64,8 +62,7 @@ def command(
     from coach.cli.job_lookup import find, past_jobs
     from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
-    from coach.jobfiles.load import local_path
-    from coach.report.model_card import chosen_epoch, model_card
+    from coach.report.model_card import checkpoint_file, chosen_epoch, model_card
 
     past = find(past_jobs(StateDirectory.default()), job)
     name, spec = past.job.name, past.job.job_file
@@ -73,16 +70,18 @@ def command(
         raise UserError(f"{name} runs a program, which keeps its model where it chooses; coach logs {name}")
     torch = spec.spec.framework.value == "pytorch"
     chosen = chosen_epoch(past.job, epoch)
-    source = local_path(chosen.report.weights)
-    if source is None or not source.is_file():
+    checkpoint = checkpoint_file(chosen)
+    if checkpoint is None:
         raise UserError(
             f"the checkpoint of {chosen.name} of {name} is at {chosen.report.weights}, which this machine does "
             "not have; which are kept: spec.checkpoint.keepEvery, coach prune; the best and the last: --epoch best, "
             "--epoch last"
         )
-    if str(file) == "-":
-        _archive(source, f"{name}{'.pt' if torch else '.npz'}", lambda at: model_card(past.job, chosen, at))
-        return
+    with checkpoint:
+        source = Path(checkpoint.name)
+        if str(file) == "-":
+            _archive(checkpoint, f"{name}{'.pt' if torch else '.npz'}", model_card(past.job, chosen, source))
+            return
     own = f"{name}{'.pt' if torch else '.params'}"
     to = file or Path(own)
     to = to / own if to.is_dir() else to
@@ -113,18 +112,16 @@ def command(
         return
     said = f", loss {chosen.report.loss:.4f}" if chosen.report.loss is not None else ""
     typer.echo(f"{to}: {name} after {chosen.name} of {past.job.full_epoch_count}{said}")
-    typer.echo(
-        f"  {_READ['.pt' if torch else to.suffix if to.suffix in _READ else '.params'].format(file=to)}"
-    )
+    typer.echo(f"  {_READ['.pt' if torch else to.suffix if to.suffix in _READ else '.params'].format(file=to)}")
     if len(files) > 1:
         typer.echo(f"  {_SYMBOL.format(to.with_suffix(''))}")
 
 
-def _archive(source: Path, name: str, card: Callable[[Path], dict[str, Any]]) -> None:
+def _archive(checkpoint: BinaryIO, name: str, card: dict[str, Any]) -> None:
     """A tar archive on standard output: the checkpoint as it is, and its card."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
-        archive.add(source, name)
-        content = json.dumps(card(source) | {"file": name}, indent=2).encode() + b"\n"
+        archive.addfile(archive.gettarinfo(arcname=name, fileobj=checkpoint), checkpoint)
+        content = json.dumps(card | {"file": name}, indent=2).encode() + b"\n"
         entry = tarfile.TarInfo(f"{name}.json")
         entry.size = len(content)
         archive.addfile(entry, io.BytesIO(content))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from coach.core.cluster import Allocation, CapacityType, Node
 from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast
 from coach.core.money import HOUR, NANO, PriceBook, of_nodes
 from coach.core.policies.spot import Holding, Situation, Terms, elastic, shortest
@@ -80,6 +81,8 @@ def choose(job: Job, at: float, spot: Sequence[Node], others: Sequence[Node], *,
     needed = shortest(work, now.money, terms)
     found = elastic(now, terms)
     said = f"{_hours(now.hours)} until its deadline, on-demand nodes would take {_hours(needed)}"
+    if has_spot and needed > now.hours and job.on is CapacityType.ON_DEMAND and job.reason is Reason.WAITING_CAPACITY:
+        return Choice(CapacityType.SPOT, sizes[0], said)  # on-demand nodes have no room
     if found.kind is not CapacityType.NOTHING:
         return Choice(found.kind, sizes[found.workers - 1], said)
     if needed <= now.hours:
@@ -89,8 +92,6 @@ def choose(job: Job, at: float, spot: Sequence[Node], others: Sequence[Node], *,
         return Choice(
             found.kind, None, f"takes on-demand nodes {_hours(needed + terms.step)} before its deadline", wait
         )
-    if math.isfinite(needed):  # too late: at once
-        return Choice(CapacityType.ON_DEMAND, sizes[-1], said)
     if has_spot:  # whether its money covers an epoch there is seen next
         return Choice(CapacityType.SPOT, sizes[0], said)
     if spot or now.hours > 0.0:

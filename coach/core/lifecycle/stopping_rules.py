@@ -72,7 +72,9 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
         last = job.full_epochs[-target.epochs_in_a_row :]
         values = ", ".join(f"{job.value(e):.4g}" for e in last)
         repeated = "" if target.epochs_in_a_row == 1 else f", {target.epochs_in_a_row} times in a row"
-        return Reason.TARGET_REACHED, f"{job.metric} {values} meets {job.target:g}{repeated}"
+        percent = spec.curve == "accuracy" and min(job.value(epoch) for epoch in last) > 1.0
+        doubt = f"; if it is in percent, the target is {100.0 * target.number:g}" if percent else ""
+        return Reason.TARGET_REACHED, f"{job.metric} {values} meets {job.target:g}{repeated}{doubt}"
     if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
         return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
     if spec.max_epochs is not None and epochs >= spec.max_epochs:

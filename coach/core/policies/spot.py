@@ -89,8 +89,9 @@ def elastic(now: Situation, terms: Terms) -> Holding:
     """Coach's choice: the cheapest machines for the next step after which on-demand ones could still end the job.
 
     While spot is there: as many spot workers as do the rest, if it is there as often as it was so far. Without it the
-    job waits. When that would lose the deadline it takes the fewest on-demand workers that keep it. Where no choice
-    keeps both, money wins: nothing is taken that it does not cover for a step.
+    job waits. When that would lose the deadline it takes the fewest on-demand workers that keep it, and where none
+    does, those that are least late, unless spot could still keep it, or it is over. Where these cost too much, money
+    wins: nothing is taken that it does not cover for a step.
     """
     for choice in itertools.chain(_on_spot(now, terms), [Holding()]):
         if _pays(now, terms, choice) and _still_ends(now, terms, choice):
@@ -98,6 +99,10 @@ def elastic(now: Situation, terms: Terms) -> Holding:
     for choice in _on_demand(now, terms):
         if _ends(now.hours, now.work, now.money, terms, choice):
             return choice
+    may_keep_it = any(_needed(now.work, terms, choice) <= now.hours for choice in _on_spot(now, terms))
+    late = [choice for choice in _on_demand(now, terms) if _ends(math.inf, now.work, now.money, terms, choice)]
+    if late and not may_keep_it and (now.hours > 0.0 or not now.available):
+        return min(late, key=lambda choice: _needed(now.work, terms, choice))
     return next((choice for choice in _on_spot(now, terms) if _pays(now, terms, choice)), Holding())
 
 
@@ -136,9 +141,13 @@ def _pays(now: Situation, terms: Terms, choice: Holding) -> bool:
 
 def _still_ends(now: Situation, terms: Terms, choice: Holding) -> bool:
     """Whether on-demand machines could end the job after a step with `choice`, which is spot or nothing."""
-    work = now.work - (choice.trained(terms.step, terms.speeds) if terms.kept else 0.0)
-    money = now.money - terms.rate(choice) * terms.step
-    return work <= 0.0 or shortest(work, money, terms) <= now.hours - terms.step + 1e-9
+    work, hours = now.work, terms.step
+    if terms.kept:
+        work -= choice.trained(hours, terms.speeds)
+    else:  # an epoch, which begins once they are loaded
+        hours += choice.loading
+    money = now.money - terms.rate(choice) * hours
+    return work <= 0.0 or shortest(work, money, terms) <= now.hours - hours + 1e-9
 
 
 def shortest(work: float, money: float, terms: Terms) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,8 +94,20 @@ class Surplus:
     keeps: tuple[int, ...]
 
 
+@contextlib.contextmanager
+def _in_one_line() -> Iterator[None]:
+    """An object store's errors are none of Python's, and go on with details of its requests in further lines."""
+    try:
+        yield
+    except (OSError, UserError):
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+
+
+@_in_one_line()
 def surplus(job: Job, *, everything: bool) -> Surplus:
-    """Its checkpoints but for the best epoch's and the last; or `everything`. Raises what its file system raises."""
+    """Its checkpoints but for the best epoch's and the last; or `everything`. Raises OSError, UserError."""
     keep = [] if everything else [*job.epochs[-1:], *([job.best] if job.best else [])]
     stay = {epoch.report.weights.rpartition("/")[2]: epoch.ordinal for epoch in keep}
     names = {_parts(epoch.report.weights.rpartition("/")[2])[0] for epoch in job.epochs}
@@ -112,8 +126,9 @@ def surplus(job: Job, *, everything: bool) -> Surplus:
     return Surplus(job.name, tuple(sorted(found)), size, tuple(sorted(there)))
 
 
+@_in_one_line()
 def delete(job: Job, surplus: Surplus) -> None:
-    """Delete them. Raises what the job's file system raises."""
+    """Delete them. Raises OSError, UserError."""
     files, _ = _files(job.checkpoints)
     for file in surplus.files:
         files.rm_file(file)

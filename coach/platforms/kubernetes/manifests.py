@@ -198,6 +198,17 @@ def _model_keys(job: TrainingJob, path: Path) -> dict[str, Path]:
     return {MODEL_KEY: path, **{f"{SIBLING}{model_files.key(name)}": place for name, place in files}}
 
 
+def refusal(job: TrainingJob, settings: Settings) -> str:
+    """Why functions cannot run as their job describes them; empty where they can."""
+    if not image(job, settings):
+        return NO_IMAGE
+    folder = Path((job.spec.checkpoint.uri or "").removeprefix("file://"))
+    if folder.is_relative_to(VOLUME) and folder != Path(VOLUME, CHECKPOINTS):
+        own = f"{VOLUME}/{CHECKPOINTS}/{job.name}"
+        return f"checkpoint.uri: {folder}: on Coach's volume the checkpoints of {job.name} are in {own}; leave it out"
+    return ""
+
+
 def image(job: TrainingJob, settings: Settings) -> str:
     """The image of a job's functions: its own, or the one for its framework; empty where there is none."""
     by_framework = {Framework.MXNET: settings.image, Framework.PYTORCH: settings.pytorch_image}
@@ -264,10 +275,10 @@ def mounts(job: TrainingJob, settings: Settings) -> list[Object]:
             for key, place in _model_keys(job, path).items()
         ]
     if settings.volume_claim:
-        found += [
-            {"name": "coach", "mountPath": f"{VOLUME}/{CHECKPOINTS}", "subPath": CHECKPOINTS},
-            {"name": "coach", "mountPath": f"{VOLUME}/{DATA}", "subPath": DATA, "readOnly": True},
-        ]
+        # Of the checkpoints its own alone: a link in the folder of all would be the folder of a job of that name.
+        others, own = (DATA, CHECKPOINTS) if job.spec.init else (DATA,), f"{CHECKPOINTS}/{job.name}"
+        found += [{"name": "coach", "mountPath": f"{VOLUME}/{one}", "subPath": one, "readOnly": True} for one in others]
+        found.append({"name": "coach", "mountPath": f"{VOLUME}/{own}", "subPath": own})
     return found
 
 

@@ -224,6 +224,10 @@ class KubernetesPlatform:
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(spec, path, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
+            if self.sees_checkpoints and spec.spec.program is None:
+                own = Path(manifests.VOLUME, manifests.CHECKPOINTS, size.job)  # else a kubelet makes it, as root
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(own.mkdir, mode=0o700, exist_ok=True)
             if spec.spec.program is not None:
                 there = any(pod.job == size.job for pod in self._objects)
                 await self._programs.gang(size, spec, manifests.owner(applied), there=there)
@@ -236,7 +240,7 @@ class KubernetesPlatform:
         """Why the job's pods cannot be made as it describes them; empty where they can."""
         if spec.spec.program is not None:
             return program_manifests.refusal(spec, self._settings)
-        return "" if manifests.image(spec, self._settings) else manifests.NO_IMAGE
+        return manifests.refusal(spec, self._settings)
 
     async def forget(self, job: str) -> None:
         """The job holds nothing and wants nothing: its Gang goes, and what its pods shared."""

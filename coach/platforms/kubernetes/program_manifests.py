@@ -170,11 +170,15 @@ def refusal(job: TrainingJob, settings: Settings) -> str:
         return "program.metrics: a status is sent to a handler in the cluster alone: coach --context NAME submit FILE"
     if why := _unreadable(job, settings):
         return why
-    if settings.volume_claim and settings.volume_claim in program.volumes.values():
+    if own := {settings.volume_claim, settings.state_claim}.intersection(filter(None, program.volumes.values())):
         return (
-            f"program.volumes: {settings.volume_claim} is Coach's own volume, with the journal of all jobs; "
+            f"program.volumes: {own.pop()} is Coach's own volume, with the journal of all jobs; "
             f"its data are at {manifests.VOLUME}/{manifests.DATA} in every program"
         )
+    for name, one in program.secrets.items():
+        # Helm's record of a release has all that was installed, the token too.
+        if one.secret == settings.token_secret or one.secret.startswith("sh.helm.release."):
+            return f"program.secrets.{name}: {one.secret} opens Coach's own API; name a Secret of yours"
     if program.resumes and checkpoint_folder(job, settings) is None:
         return (
             "program.resumes: Coach has no volume here, so checkpoints would go with the pod; name a claim in "

@@ -54,6 +54,9 @@ class Settings:
     #: Secret with the environment variables by which functions and programs reach object stores.
     store_secret: str = ""
     handler: str = "coach"
+    #: The claim with the journal, and the Secret with the token of the API: no program is given them.
+    state_claim: str = ""
+    token_secret: str = ""
     opencost: str = ""  #: the URL of OpenCost's API
     #: Where programs send their metrics; empty: they cannot.
     status_url: str = ""
@@ -90,6 +93,8 @@ class Settings:
             "checkpoints": "COACH_CHECKPOINTS_URI",
             "store_secret": "COACH_STORE_SECRET",
             "handler": "COACH_HANDLER",
+            "state_claim": "COACH_STATE_CLAIM",
+            "token_secret": "COACH_TOKEN_SECRET",
             "opencost": "COACH_OPENCOST",
         }
         kind = environment.get("COACH_SCHEDULER_KIND") or "coach"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi import Path as InPath
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
@@ -23,10 +24,9 @@ from coach.core.spec.job import Framework, TrainingJob
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
-from coach.jobfiles.load import local_path
 from coach.report import comparison
 from coach.report.comparison import Comparison
-from coach.report.model_card import chosen_epoch
+from coach.report.model_card import checkpoint_file, chosen_epoch
 from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, LEDGER_COLUMNS
 from coach.report.status import epoch_rows, forecast_rows
 from coach.report.why import waiting
@@ -263,7 +263,7 @@ def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind:
 @views.get(
     "/jobs/{name}/model",
     tags=["jobs"],
-    response_class=FileResponse,
+    response_class=StreamingResponse,
     responses={
         200: {
             "description": "The checkpoint of its best epoch.",
@@ -272,18 +272,28 @@ def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind:
         **may_answer(404, 409),
     },
 )
-async def job_model(known: Known) -> FileResponse:
+async def job_model(known: Known) -> StreamingResponse:
     """The best epoch's weights: of a PyTorch job what `coach model` writes, of an MXNet job its arrays as .npz."""
     if known.spec.program is not None:
         raise NotNowError(f"{known.name} runs a program, which keeps its model where it chooses")
     chosen = chosen_epoch(known, "best")
-    file = local_path(chosen.report.weights)
-    if file is None or not file.is_file():
+    file = checkpoint_file(chosen)
+    if file is None:
         raise NotNowError(
             f"{known.name}: the checkpoint is at {chosen.report.weights}, which this machine does not have"
         )
     ending = "pt" if known.spec.framework is Framework.PYTORCH else "npz"
-    return FileResponse(file, media_type="application/octet-stream", filename=f"{known.name}.{ending}")
+    headers = {
+        "Content-Disposition": f'attachment; filename="{known.name}.{ending}"',
+        "Content-Length": str(os.fstat(file.fileno()).st_size),
+    }
+    return StreamingResponse(_parts(file), media_type="application/octet-stream", headers=headers)
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while part := file.read(1 << 20):
+            yield part
 
 
 @views.get(

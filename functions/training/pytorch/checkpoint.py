@@ -46,6 +46,8 @@ def read_checkpoint(file: BinaryIO) -> Checkpoint:
     with zipfile.ZipFile(file) as archive:
         if (broken := archive.testzip()) is not None:
             raise ValueError(f"its content is not what was written: {broken}")
+        if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+            raise ValueError("a TorchScript archive, which PyTorch before 2.6 runs")
     file.seek(0)
     whole: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     if "settings" not in whole:  # another program's state_dict, to begin with

@@ -785,6 +785,12 @@ def test_mini_epochs_neither_count_for_the_stop_rule_nor_break_a_row() -> None:
     assert found == (Reason.TARGET_REACHED, "loss 0.1, 0.1, 0.1 meets 0.3, 3 times in a row")
 
 
+def test_a_share_that_is_above_one_is_perhaps_in_percent() -> None:
+    job = job_of(target={"accuracy": 0.9, "epochsInARow": 1})
+    found = stopping_rules.stop_decision(add(job, accuracy=40.0))
+    assert found == (Reason.TARGET_REACHED, "accuracy 40 meets 0.9; if it is in percent, the target is 90")
+
+
 def test_an_accuracy_is_reached_from_below() -> None:
     job = job_of(target={"accuracy": 0.9, "epochsInARow": 1})
     assert stopping_rules.stop_decision(add(job, accuracy=0.89)) is None

@@ -171,6 +171,31 @@ def test_a_damaged_checkpoint_is_refused(gang: Gang, tmp_path: Path) -> None:
     assert answer["error"]["reason"] == "CheckpointInvalid", answer
 
 
+HOSTILE = {
+    "a pickle": """
+        class Bomb:
+            def __reduce__(self):
+                return os.system, (f"touch {hit}",)
+        torch.save({"model_state_dict": Bomb()}, file)
+    """,
+    "TorchScript": "torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), file)",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_checkpoint_that_would_run_something_is_refused_and_runs_nothing(
+    gang: Gang, tmp_path: Path, kind: str
+) -> None:
+    first = gang.epoch(1, 0, **epoch(tmp_path))
+    file, hit = first["weights_uri"].removeprefix("file://"), tmp_path / "hit"
+    in_torch(f"import os, torch\nfile, hit = {file!r}, {str(hit)!r}\n{textwrap.dedent(HOSTILE[kind])}\nprint(1)")
+    gang.fresh_group()
+    wanted = epoch(tmp_path, first)
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == "CheckpointInvalid" and not hit.exists(), error
+
+
 def test_a_group_that_is_not_elastic_is_refused(gang: Gang, tmp_path: Path) -> None:
     wanted = epoch(tmp_path, elastic=False)
     gang.start(1, 0, **wanted)

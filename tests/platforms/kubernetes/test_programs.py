@@ -207,6 +207,7 @@ def opened(
 
         monkeypatch.setattr(Api, "text", text)
         settings = Settings("coach-functions:9", handler="h", volume_claim=volume, service_account=account)
+        settings = replace(settings, state_claim="state", token_secret="coach-token")
         platform, heard = (
             KubernetesPlatform(Api.connect, settings, lambda _: tmp_path, time.time),
             Handler(wanted),
@@ -265,7 +266,7 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
         program = {
             "command": ["sh", "-c", "echo $(HOME) $$ $HOME"],
             "directory": "/workspace",
-            "env": {"A": "$(B)"},
+            "env": {"A": "$(B)", "LD_PRELOAD": "own.so", "COACH_JOB": "other", "COACH_CHECKPOINTS": "/"},
             "secrets": {"TOKEN": {"secret": "hub", "key": "token"}},
             "volumes": {"/data": "imagenet"},
             "resumes": True,
@@ -282,6 +283,7 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
             "OMP_NUM_THREADS": "1",
             "HOME": "/tmp",
             "A": "$$(B)",
+            "LD_PRELOAD": "own.so",
             "COACH_JOB": "job",
             "COACH_CHECKPOINTS": "/data/kept/job",
             "TOKEN": {"secretKeyRef": {"name": "hub", "key": "token"}},
@@ -657,6 +659,22 @@ def test_a_program_that_reports_nothing_for_its_stall_timeout_is_ended_and_its_p
     runs(body, server)
 
 
+def test_a_pattern_that_takes_for_ever_holds_up_nothing_but_its_own_reports(opened: Any, server: ApiServer) -> None:
+    async def body() -> None:
+        platform, node, _ = await opened()
+        job = training_job({"metrics": {"loss": "((?:a+)+)b"}})
+        pods = await deploy(platform, node, job, FIRST)
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods)))
+        node.prints(FIRST, "a" * 64, "loss=0.5")
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await node.end(FIRST, 1)
+        await asyncio.gather(waiting, return_exceptions=True)
+        await finish(platform, FIRST)
+
+    runs(body, server)
+
+
 def sends(port: int, token: str, what: Any) -> int:
     """What a program's POST is answered with."""
     headers = {"Authorization": f"Bearer {token}"}
@@ -842,6 +860,22 @@ def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServ
             "coach-volume",
             "coach-volume is Coach's own volume",
         ),
+        ({"program": {"command": ["x"], "volumes": {"/all": "state"}}}, "", "state is Coach's own volume"),
+        (
+            {"program": {"command": ["x"], "secrets": {"A": {"secret": "coach-token", "key": "token"}}}},
+            "",
+            "program.secrets.A: coach-token opens Coach's own API",
+        ),
+        (
+            {
+                "program": {
+                    "command": ["x"],
+                    "secrets": {"A": {"secret": "sh.helm.release.v1.coach.v1", "key": "release"}},
+                }
+            },
+            "",
+            "program.secrets.A: sh.helm.release.v1.coach.v1 opens",
+        ),
         ({"program": {"command": ["x"], "resumes": True}}, "", "name a claim in program.volumes"),
         (
             {"program": {"command": ["x"], "metrics": {"loss": "csv:metrics.csv"}}},
@@ -849,7 +883,7 @@ def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServ
             "only a handler in the cluster, with Coach's volume, reads files",
         ),
     ],
-    ids=["no image", "Coach's volume", "no volume", "a file in the pod"],
+    ids=["no image", "Coach's volume", "the journal's", "token", "release", "no volume", "a file in the pod"],
 )
 def test_what_cannot_run_on_this_cluster_is_refused_with_the_reason(
     opened: Any, server: ApiServer, changes: dict[str, Any], volume: str, words: str

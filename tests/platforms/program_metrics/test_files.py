@@ -126,6 +126,17 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     assert {"loss": "5"} in new(files)
 
 
+def test_on_a_cluster_a_link_out_of_the_jobs_folder_is_left_alone(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    add(tmp_path / "secret.csv", "loss\n3\n")
+    add(own / "a.csv", "loss\n2\n")
+    (own / "b.csv").symlink_to("../secret.csv")
+    (own / "above").symlink_to("..")
+    files = Followed(MetricSource.read("loss", "csv:**/*.csv"), own, since=0.0)
+    assert new(files) == [{"loss": "2"}]
+
+
 def test_a_file_that_becomes_a_link_is_read_from_its_beginning(tmp_path: Path) -> None:
     files = followed(tmp_path, "csv:a.csv")
     add(tmp_path / "a.csv", "loss\n3\n")

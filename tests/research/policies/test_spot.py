@@ -56,6 +56,20 @@ def test_money_wins_where_it_and_the_deadline_cannot_both_be_kept() -> None:
     assert elastic(situation(hours=4.0, money=0.01, available=True), TERMS) == Holding()
 
 
+def test_an_epoch_that_is_lost_with_its_spot_node_begins_once_it_is_loaded() -> None:
+    whole, dear = Terms(0.33, 1.0, 0.1, 0.25, kept=False), Holding(CapacityType.ON_DEMAND, 1)
+    # Fresh on-demand machines take 12.1 h; loading and the epoch that may be lost take 0.35 h more.
+    for hours, there in ((12.44, False), (12.46, True)):
+        found = elastic(situation(hours=hours, available=True, holding=dear), whole)
+        assert (found.kind is CapacityType.SPOT) == there
+
+
+def test_a_job_that_may_be_late_keeps_its_on_demand_machines_until_its_deadline_is_over() -> None:
+    held = Holding(CapacityType.ON_DEMAND, 1)
+    for hours, found in ((11.9, held), (0.1, held), (0.0, Holding(CapacityType.SPOT, 1, 0.1))):
+        assert elastic(situation(hours=hours, available=True, holding=held), ONE) == found
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])
 def test_no_deadline_is_missed_and_no_budget_overspent_when_both_can_be_kept(seed: int, share: float) -> None:
