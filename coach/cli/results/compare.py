@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.options import complete_job
-
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.options import complete_job
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +22,9 @@ Figure = Annotated[
 
 
 def command(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="Names of jobs, two or more.", autocompletion=complete_job)],
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB JOB...", help="Names of jobs, two or more.", autocompletion=complete_job)
+    ],
     figure: Figure = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -57,9 +58,7 @@ def command(
             [
                 {"job": one.name, "epoch": index + 1, "money": money, "seconds": seconds, made.metric: best}
                 for one in made.jobs
-                for index, (money, seconds, best) in enumerate(
-                    zip(one.money, one.seconds, one.best, strict=True)
-                )
+                for index, (money, seconds, best) in enumerate(zip(one.money, one.seconds, one.best, strict=True))
             ],
         )
     else:
@@ -84,9 +83,7 @@ def _show(screen: Console, made: Comparison) -> None:
         for first, values in found:
             known = [value for value in values if value is not None]
             best = (min if low else max)(known) if known else None
-            cells = [
-                words(value) + (" *" if value is not None and value == best else "  ") for value in values
-            ]
+            cells = [words(value) + (" *" if value is not None and value == best else "  ") for value in values]
             shown.add_row(first, *cells)
         screen.print(shown)
         screen.print()
@@ -97,9 +94,7 @@ def _show(screen: Console, made: Comparison) -> None:
     rows(f"{metric} WITH {currency}", money, formatting.score, lower)
     rows(f"{metric} AFTER", times, formatting.score, lower)
     levels = [(formatting.score(level.value), level) for level in made.levels]
-    rows(
-        f"{currency} TO {metric}", [(value, level.money) for value, level in levels], formatting.amount, True
-    )
+    rows(f"{currency} TO {metric}", [(value, level.money) for value, level in levels], formatting.amount, True)
     rows(f"TIME TO {metric}", [(value, level.seconds) for value, level in levels], formatting.duration, True)
     screen.print("* the best of its row; the best epoch so far counts")
     if made.differences:

@@ -11,11 +11,10 @@ import typer
 from coach.cli.options import complete_job
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="JOB", help="Names of jobs; without one, all of them.", autocompletion=complete_job)
+    list[str] | None,
+    typer.Argument(metavar="JOB", help="Names of jobs; without one, all of them.", autocompletion=complete_job),
 ]
-Folder = Annotated[
-    Path, typer.Option("--dir", "-d", metavar="DIR", help="Folder for the files; made where needed.")
-]
+Folder = Annotated[Path, typer.Option("--dir", "-d", metavar="DIR", help="Folder for the files; made where needed.")]
 
 To = Annotated[
     str,

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from coach.cli.options import JobName
-
 from coach.cli.display.output import Format, print_json
+from coach.cli.options import JobName
 
 if TYPE_CHECKING:
     from coach.core.spec.job import TrainingJob

@@ -43,9 +43,7 @@ def command(  # noqa: PLR0917 - they are options
     ] = float("inf"),
     spot: Annotated[bool, typer.Option("--spot", help="Spot prices.")] = False,
     cloud: Annotated[str, typer.Option(metavar="NAME", help="Only this cloud.")] = "",
-    region: Annotated[
-        str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")
-    ] = "",
+    region: Annotated[str, typer.Option(metavar="NAME", help="Only regions that begin so, such as us-east.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="All rows, and every region.")] = False,
     of_functions: Annotated[
         bool, typer.Option("--functions", help="What clouds take for functions, instead of machines.")
@@ -54,9 +52,7 @@ def command(  # noqa: PLR0917 - they are options
     rate: Annotated[
         list[str] | None, typer.Option(metavar="RATE", help="Your rate for it, such as EUR=1.08USD.")
     ] = None,
-    sort: Annotated[
-        Sort, typer.Option(help="By the price of a GPU or core, of a machine, or its size.")
-    ] = Sort.EACH,
+    sort: Annotated[Sort, typer.Option(help="By the price of a GPU or core, of a machine, or its size.")] = Sort.EACH,
     max_age: Annotated[
         int, typer.Option("--max-age", metavar="DAYS", min=0, help="Warn of prices that are older.")
     ] = OLD_DAYS,

@@ -7,23 +7,22 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.options import complete_job
-
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.options import complete_job
 
 
 def command(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB", help="Names of jobs; without one, all that have ended.", autocompletion=complete_job),
+        typer.Argument(
+            metavar="JOB", help="Names of jobs; without one, all that have ended.", autocompletion=complete_job
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Their best and last checkpoints too: only their records stay.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Delete old checkpoints of ended jobs.
@@ -55,9 +54,7 @@ def command(
         if output is Format.JSON:
             print_json([fields(each) | {"files": list(each.files)} for each in found])
         elif output is Format.CSV:
-            print_csv(
-                ["job", "file"], [{"job": each.job, "file": file} for each in found for file in each.files]
-            )
+            print_csv(["job", "file"], [{"job": each.job, "file": file} for each in found for file in each.files])
         else:
             made = table("NAME", ("DELETES", "right"), ("FREES", "right"), ("KEEPS EPOCH", "right"))
             for each in found:
