@@ -95,6 +95,8 @@ def test_prune_all_leaves_the_records(capsys: pytest.CaptureFixture[str], stored
     assert code == 2 and "does not have" in err
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_prune_deletes_from_an_object_store(
     capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
 ) -> None:

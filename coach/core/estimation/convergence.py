@@ -178,4 +178,5 @@ def fit_convergence(points: Sequence[CurvePoint], metric: Metric, known: Sequenc
 def likeliest_curve(points: tuple[CurvePoint, ...], metric: Metric) -> KnownCurve:
     """What a run with these points says to later runs of the same program. Raises ValueError as `fit_convergence`."""
     model = fit_convergence(points, metric)
-    return likeliest(np.array([p.x for p in model.points]), model._falling([p.value for p in model.points]))
+    x = np.clip([p.x for p in model.points], -FURTHEST, FURTHEST)
+    return likeliest(x, model._falling([p.value for p in model.points]))

@@ -75,14 +75,14 @@ class Followed:
         return self._files[name]
 
     def _names(self) -> list[str]:
-        """The newest files, the oldest of them first."""
-        found: dict[str, float] = {}
-        for name in itertools.islice(self._candidates(), MAX_NAMES):
-            with contextlib.suppress(OSError):
-                path = self._directory / name
-                if not self._elsewhere or path.resolve().is_relative_to(self._directory):
-                    found[name] = path.stat().st_mtime
-        return sorted(found, key=lambda name: found[name])[-MAX_FILES:]
+        """The newest files, the oldest of them first; by its shortest name one that links give several."""
+        found: dict[Path, tuple[float, str]] = {}
+        for name in sorted(itertools.islice(self._candidates(), MAX_NAMES), key=lambda name: (len(name), name)):
+            with contextlib.suppress(OSError, RuntimeError):  # the latter for links that go in a circle
+                path = (self._directory / name).resolve()
+                if path not in found and (not self._elsewhere or path.is_relative_to(self._directory)):
+                    found[path] = path.stat().st_mtime, name
+        return [name for _, name in sorted(found.values())[-MAX_FILES:]]
 
     def _candidates(self) -> Iterator[str]:
         root, usual = self._directory, USUAL_NAMES[self.source.kind]

@@ -137,6 +137,14 @@ def test_on_a_cluster_a_link_out_of_the_jobs_folder_is_left_alone(tmp_path: Path
     assert new(files) == [{"loss": "2"}]
 
 
+def test_a_file_with_several_names_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "run-3").mkdir()
+    (tmp_path / "latest").symlink_to("run-3")
+    files = followed(tmp_path, "csv:**/*.csv")
+    add(tmp_path / "run-3/metrics.csv", "loss\n2\n")
+    assert new(files) == [{"loss": "2"}]
+
+
 def test_a_file_that_becomes_a_link_is_read_from_its_beginning(tmp_path: Path) -> None:
     files = followed(tmp_path, "csv:a.csv")
     add(tmp_path / "a.csv", "loss\n3\n")
