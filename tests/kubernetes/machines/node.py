@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -183,6 +184,9 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
         return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
 
     def _kubelet_settings(self) -> dict[str, object]:
+        # Since 1.35: else, after one pod that pulls always, pods that pull never ask the registry too.
+        old = os.environ.get("COACH_KUBERNETES") == "1.34"
+        verification = {} if old else {"imagePullCredentialsVerificationPolicy": "NeverVerify"}
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -201,8 +205,7 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
             "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
-            # Else, after one pod that pulls always, pods that pull never ask the registry too.
-            "imagePullCredentialsVerificationPolicy": "NeverVerify",
+            **verification,
         }
 
 
