@@ -26,7 +26,7 @@ from coach.platforms.function_calls import FunctionCalls, Unanswered
 
 #: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
-#: Status calls that a handler makes a second, some two thirds of a core; with more functions each is asked more rarely.
+#: Status calls that a handler makes a second; with more functions each is asked more rarely. One takes some 0.6 ms.
 MOST_CALLS_PER_SECOND = 400.0
 #: Seconds a function may take to answer beyond the poll itself, before it counts as lost.
 ANSWER_SECONDS = 10.0

@@ -14,6 +14,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.spec.job import TrainingJob
 from tests.platforms.local.test_platform import ended, handler_on, submit
+from tests.platforms.local.test_platform import job as small_job
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -67,30 +68,26 @@ def job(name: str, framework: str, servers: int, folder: Path, workers: int, epo
     own: dict[str, Any] = {"parameterServer": "elastic", "optimizer": {"name": "sgd", "learningRate": 0.1}}
     if framework == "pytorch":
         own = {"framework": "pytorch", "optimizer": {"name": "SGD", "lr": 0.1}}
-    return TrainingJob.from_json(
-        {
-            "apiVersion": "coach.dev/v1alpha1",
-            "kind": "TrainingJob",
-            "metadata": {"name": name},
-            "spec": {
-                "model": {"file": model.as_uri()},
-                "data": {"format": "custom"},
-                "target": {"loss": 0.01},
-                "stopEarly": False,
-                "maxEpochs": epochs,
-                "budget": {"amount": 0.5, "currency": "USD"},
-                "workers": {"min": 1, "max": workers},
-                "servers": {"min": servers, "max": servers},
-                "miniEpoch": {"minSeconds": 0.5, "maxSeconds": 2},
-                "resources": {
-                    "scheduler": {"cpu": "10m", "memory": "300Mi"},
-                    "server": {"cpu": "50m", "memory": "300Mi"},
-                    "worker": {"cpu": "900m", "memory": "900Mi"},
-                },
-                "seed": 3,
-                **own,
-            },
-        }
+    worker = {"cpu": "900m", "memory": "900Mi"}
+    pods = {
+        "scheduler": {"cpu": "10m", "memory": "300Mi"},
+        "server": {"cpu": "50m", "memory": "300Mi"},
+        "worker": worker,
+    }
+    return small_job(
+        name,
+        folder,
+        model={"file": model.as_uri()},
+        data={"format": "custom"},
+        target={"loss": 0.01},
+        stopEarly=False,
+        maxEpochs=epochs,
+        budget={"amount": 0.5, "currency": "USD"},
+        workers={"min": 1, "max": workers},
+        servers={"min": servers, "max": servers},
+        miniEpoch={"minSeconds": 0.5, "maxSeconds": 2},
+        resources=pods,
+        **own,
     )
 
 
