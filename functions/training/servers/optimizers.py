@@ -3,8 +3,8 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,6 @@ class Rule:
     def states(self) -> int:
         """How many arrays of state a slice has in addition to its weights."""
         return 1 if self.name == "sgd" and self.momentum else _STATES[self.name]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
 
 class Rules(NamedTuple):
