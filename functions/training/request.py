@@ -244,9 +244,6 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
         faults.append(f"role is {request.role}, but this function is a {role}")
     if request.elastic and request.mode != "sync":
         faults.append(f"elastic groups are synchronous: mode is {request.mode}, and must be sync")
-    for name in ("members", "server_members"):
-        if getattr(request, name) is not None and not (request.elastic and request.role == "scheduler"):
-            faults.append(f"{name} is for the scheduler of an elastic group")
     if request.rank >= count and not (request.elastic and request.role != "scheduler"):
         faults.append(f"rank is {request.rank}, but the group has {count} of role {request.role}")
     if request.role != "worker":

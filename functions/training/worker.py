@@ -260,7 +260,7 @@ class Worker:
         thread_seconds = linux.busiest_thread_seconds(threads)
         mean = None
         if counted:
-            mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
+            mean = losses / counted if request.mode == "async" else self._group.total([losses / trained])[0]
         return {
             "samples": trained,
             "train_loss": mean,
@@ -305,8 +305,8 @@ class Worker:
             return metrics.of_split(measured, size)
 
     def _sums(self, size: int) -> list[float]:
-        """The sums over the test split. Every worker measures its share where the group can add."""
-        if self._request.workers > 1 and self._group.can_add:
+        """The sums over the test split. Every worker measures its share, but where servers take all for gradients."""
+        if self._request.workers > 1 and self._request.mode != "async":
             return self._group.total(self._measure(size, self._request.rank, self._request.workers))
         return self._measure(size, 0, 1)
 

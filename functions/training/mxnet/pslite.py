@@ -117,13 +117,8 @@ class PsLiteGroup:
     def _packed(learner: MxnetLearner) -> mx.nd.NDArray:
         return mx.nd.concat(*(array.reshape((-1,)) for array in learner.auxiliary), dim=0)
 
-    @property
-    def can_add(self) -> bool:
-        """Whether total() works: asynchronous servers would take the numbers for gradients."""
-        return self._request.mode == "sync"
-
     def total(self, values: list[float]) -> list[float]:
-        """The sum of these over all workers; the same on each. As many as a split's measures at most, or four."""
+        """The sum of these over all workers, in synchronous mode: of at most four, or a split's measures."""
         sums = mx.nd.array([*values, *[0.0] * self._sums][: self._sums])
         self._store.pushpull(self._sums_key, sums, out=sums)
         return [float(value) for value in sums.asnumpy()[: len(values)]]

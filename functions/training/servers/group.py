@@ -255,10 +255,10 @@ class ServerGroup(ElasticGroup):
     def _receive(self, group: Connections, rank: int, *, whole: bool) -> Any:
         answer, frames = next(group.answers("given"))
         if not whole:
-            self._pull(group)
+            self._write(self._owner.state()[0], self._pull(group))
             return answer["last"]
         measured, weights = frames[: answer["measured"]], frames[answer["measured"] :]
-        fresh = {} if _relays(group.view) else self._pull(group, write=False)
+        fresh = {} if _relays(group.view) else self._pull(group)
 
         def restore(learner: ServedLearner) -> None:
             kinds = zip(measured, learner.measured, strict=True)
@@ -277,7 +277,7 @@ class ServerGroup(ElasticGroup):
             for number, frame in zip(piece, frames, strict=True):
                 flat.write(starts[number], np.frombuffer(frame, np.float32))
 
-    def _pull(self, group: Connections, *, write: bool = True, whole: bool = False) -> dict[Piece, list[Any]]:
+    def _pull(self, group: Connections, *, whole: bool = False) -> dict[Piece, list[Any]]:
         """The weights that the servers have, or whole slices."""
         waiting = {(number, piece) for number, of in enumerate(group.pieces) for piece in of}
         for number, piece in waiting:
@@ -287,8 +287,6 @@ class ServerGroup(ElasticGroup):
             fresh[tuple(message["piece"])] = frames
             if len(fresh) == len(waiting):
                 break
-        if write:
-            self._write(self._owner.state()[0], fresh)
         return fresh
 
     # -- exchanges --------------------------------------------------------------------------------------------------
@@ -380,7 +378,7 @@ class ServerGroup(ElasticGroup):
             if given is None:
                 try:
                     with self.line.waiting():
-                        fresh = self._pull(group, write=False, whole=True)
+                        fresh = self._pull(group, whole=True)
                 except Closed:
                     self._broke(view)
         starts = bounds(Flat(learner.flat_weights()).size)

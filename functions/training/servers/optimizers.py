@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Arrays of a slice's state by the optimizer's name; SGD has one with a momentum.
-_STATES = {"sgd": 0, "adam": 2, "adamw": 2}
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -32,7 +29,7 @@ class Rule:
     @property
     def states(self) -> int:
         """How many arrays of state a slice has in addition to its weights."""
-        return 1 if self.name == "sgd" and self.momentum else _STATES[self.name]
+        return int(self.momentum > 0) if self.name == "sgd" else 2
 
 
 class Rules(NamedTuple):
