@@ -23,7 +23,7 @@ metadata: {name: best}
 spec:
   model: {file: model.py}
   data: {format: digits8x8}
-  budget: {amount: 0.00012, currency: USD}
+  budget: {amount: 0.00006, currency: USD}
   workers: {max: 2}
   servers: {max: 1}
   resources:
@@ -69,7 +69,7 @@ def test_the_money_is_used_for_epochs_and_the_best_model_is_handed_over(tmp_path
     shown = json.loads(coach("show", "best", "-o", "json").stdout)
     assert (shown["state"], shown["target"]) == ("Succeeded", None)
     assert shown["reason"] in ("BudgetUsed", "NoGainExpected")
-    assert 0 < shown["spent"] <= 0.00012
+    assert 0 < shown["spent"] <= 0.00006
 
     for name in ("best.params", "best.npz"):
         done = coach("model", "best", "-o", str(tmp_path / name))
