@@ -15,7 +15,8 @@
 # make test-versions   the chart, the controller and a gang on Kubernetes 1.34, 1.36 and 1.37 (needs root and Go)
 # make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
 # make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
-# make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
+# make soak        RUNS=10: make test in a row beside a busy loop on each core, goes on where it was stopped;
+#                  results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up; FRAMEWORK=pytorch,
 #                  SERVERS=elastic: elastic parameter servers; PROGRAM=1: of a program of your own, results/programs;
 #                  SEARCH=1: of the handler of a search, results/search
@@ -203,7 +204,7 @@ images: setup
 all-tests: setup data control-plane helm object-store
 	@.venv/bin/python scripts/test_record.py all
 
-RUNS := 5
+RUNS := 10
 soak: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py soak $(RUNS)
 
