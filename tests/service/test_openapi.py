@@ -78,7 +78,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
                     == 201
                 )
             yield found
-            assert running.process.poll() is None, "it has survived"
+            assert running.process.is_alive(), "it has survived"
             code, log = running.end(2)
     assert code == 0
     assert not [line for line in log if line["level"] in ("error", "critical")]
