@@ -124,7 +124,7 @@ test-logic: setup data
 	@$(PYTEST) -q tests $(CORE:%=--ignore=%) --ignore=tests/research -m '$(LOGIC)' | sed -u 's/^/logic | /'
 
 test-research: setup data
-	@$(PYTEST) -q tests/research -m 'not full and not root and not kubernetes and not pytorch and not web'
+	@$(PYTEST) -q tests/research -m 'not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/research | /'
 
 # The folders that have such tests: reading all the others takes half a minute.
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
@@ -152,7 +152,7 @@ test-root: setup data
 	@$(PYTEST) -q tests -m root
 
 test-pytorch: setup setup-pytorch data
-	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)'
+	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'
 
 # Strings hash alike in every run: sets have one order.
 test-quick test-core test-logic test-processes test-commands test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
