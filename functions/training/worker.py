@@ -56,10 +56,10 @@ class Worker:
         request: StartRequest,
         loaded: Loaded,
         *,
-        group: Any,
-        liveness: Hub | Member,
         reporter: Reporter,
         function: socket.socket,
+        group: Any = None,
+        liveness: Hub | Member | None = None,
     ) -> None:
         self._request = request
         self._loaded = loaded

@@ -43,7 +43,7 @@ class ElasticWorker(Worker):
     """See training.worker.Worker. All workers write reports; the one of rank 0 in the view stores the checkpoint."""
 
     def __init__(self, request: StartRequest, loaded: Any, *, reporter: Any, function: Any, fail: Callable) -> None:
-        super().__init__(request, loaded, group=None, liveness=None, reporter=reporter, function=function)
+        super().__init__(request, loaded, reporter=reporter, function=function)
         self._place = _Place(request.position)
         self._group = backend.current().make_elastic_group(request, self, fail)
         self.line = self._liveness = self._group.line

@@ -13,7 +13,7 @@ A change has the four steps of the paper, here by these names:
 - *Migration* (`Server.migrate`): workers offer the next view with their gradients. When all offer it, each server has
   seen so after that very step, and ships the slices that it does not own any more. The new owner answers when it has
   them. So there is no other clock to agree upon.
-- *Worker update* (`ServerTransport.connect`): workers have connected to the next view's servers before they offer it.
+- *Worker update* (`ServerGroup.connect`): workers have connected to the next view's servers before they offer it.
 
 A worker that dies costs its step: the survivors repeat it in the next view, and a slice that has had that step's update
 answers with its weights and does not apply it again. With a server its slices' optimizer state is gone: the workers

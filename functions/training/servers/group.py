@@ -136,20 +136,29 @@ class Connections:
         os.close(self._waker)
 
 
-class ServerTransport:
-    """See training.elastic.line.Transport."""
+class ServerGroup(ElasticGroup):
+    """See training.elastic.group. A contribution is the gradients, None where there are none, and numbers to add."""
 
-    def __init__(self) -> None:
-        self._context: zmq.Context | None = None
+    failures = (Closed,)
+
+    def __init__(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> None:
+        self._context = zmq.Context()
         #: By which a server knows whether it is on the same machine.
         self._here = Arena(0)
-        self.name = ""
+        super().__init__(request, owner, fail, self)
+        #: What near servers read gradients from; another one after an exchange that broke, in which they may still.
+        self._arena: Arena | None = None
+        self._read_from: tuple[Connections | None, Others] = (None, Others())
+
+    def ready(self, learner: ServedLearner) -> None:
+        """See training.elastic.group: the coordinator cuts the weights into slices."""
+        self.line.member.size = Flat(learner.flat_weights()).size
+        self.line.ready()
 
     def connect(self, view: View, rank: int, values: Values) -> Connections:
         """The worker's update: connections to the servers of the next view, while the present one trains."""
         del rank
-        self._context = self._context or zmq.Context()
-        made = Connections(self._context, view, self.name)
+        made = Connections(self._context, view, self.line.member.name)
         for number in range(len(view.servers)):
             made.send(number, {"op": "join", "memory": self._here.where})
         ready = 0
@@ -163,28 +172,9 @@ class ServerTransport:
         return made
 
     def close(self, group: Connections | None) -> None:
-        """See Transport; what is not formed yet looks by itself."""
+        """See training.elastic.line.Transport; what is not formed yet looks by itself."""
         if group is not None:
             group.close()
-
-
-class ServerGroup(ElasticGroup):
-    """See training.elastic.group. A contribution is the gradients, None where there are none, and numbers to add."""
-
-    failures = (Closed,)
-
-    def __init__(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> None:
-        self._transport = ServerTransport()
-        super().__init__(request, owner, fail, self._transport)
-        self._transport.name = self.line.member.name
-        #: What near servers read gradients from; another one after an exchange that broke, in which they may still.
-        self._arena: Arena | None = None
-        self._read_from: tuple[Connections | None, Others] = (None, Others())
-
-    def ready(self, learner: ServedLearner) -> None:
-        """See training.elastic.group: the coordinator cuts the weights into slices."""
-        self.line.member.size = Flat(learner.flat_weights()).size
-        self.line.ready()
 
     # -- entering a view --------------------------------------------------------------------------------------------
 
