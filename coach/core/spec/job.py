@@ -58,7 +58,7 @@ from coach.core.spec.types import (
     SpecModel,
     StrictBool,
     StrictInt,
-    conflicts,
+    conflict,
     no_default,
 )
 
@@ -116,8 +116,6 @@ class Limits(NamedTuple):
 
 #: Optimizers that run on elastic parameter servers.
 SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
-#: What a conflict with elastic servers is because of.
-_BY_SERVERS = (("parameterServer",),)
 
 
 class JobSpec(SpecModel):
@@ -337,47 +335,25 @@ class JobSpec(SpecModel):
             return value
         return {**value, "objective": JobObjective.BEST_LOSS.value}
 
-    @model_validator(mode="after")
-    def _goes_together(self) -> JobSpec:
-        found = list(self._conflicts())
-        if found:
-            raise conflicts(*found)
-        return self
-
-    def _conflicts(self) -> list[CrossFieldError]:
-        found = list(self._work_conflicts())
-        size = self.batch_size
-        if self.workers.max > size and self.program is None:
-            at, others = ("workers", "max"), (("batchSize",),)
-            found.append(
-                CrossFieldError(at, f"more than batchSize, which is {size}", "at most one worker a sample", others)
-            )
-        found += self._framework_conflicts() if self.program is None else []
-        found += self._target_conflicts()
-        if self.budget.currency not in (None, self.price_book.currency):
-            book = self.price_book
+    def _conflicts(self) -> Iterator[CrossFieldError]:
+        yield from self._model_conflicts() if self.program is None else self._program_conflicts(self.program)
+        yield from self._target_conflicts()
+        book = self.price_book
+        if self.budget.currency not in (None, book.currency):
             problem = f"not the currency of the price book {book.name}, which is {book.currency}"
-            found.append(
-                CrossFieldError(("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),))
-            )
-        found += self._instance_conflicts()
+            yield conflict("budget.currency", problem, f"{book.currency}, or other prices", "prices")
+        yield from self._instance_conflicts()
         if self.spot is not None and self.prices != "nodes":
-            found.append(
-                CrossFieldError(("spot",), "its prices are not those of nodes", "prices: nodes", (("prices",),))
-            )
+            yield conflict("spot", "its prices are not those of nodes", "prices: nodes", "prices")
         if self.spot is not None and self.program is not None and not self.program.resumes:
             problem = "the program would begin anew when a spot node goes"
-            found.append(CrossFieldError(("spot",), problem, "program.resumes: true", (("program", "resumes"),)))
+            yield conflict("spot", problem, "program.resumes: true", "program.resumes")
         fixed = self.policy.allocation
         if fixed is not None:
-            roles = [("workers", fixed.workers, self.workers)]
-            if self.has_servers:
-                roles.append(("servers", fixed.servers, self.servers))
-            for key, count, limits in roles:
-                if not limits.min <= count <= limits.max:
+            for key, count, limits in zip(("workers", "servers"), fixed, (self.workers, self.servers), strict=True):
+                if not limits.min <= count <= limits.max and (key == "workers" or self.has_servers):
                     right = f"{limits.min} to {limits.max}, or other limits in spec.{key}"
-                    found.append(CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),)))
-        return found
+                    yield conflict(f"policy.{key}", "outside the job's limits", right, key)
 
     def _instance_conflicts(self) -> Iterator[CrossFieldError]:
         """One function fits into the machine that it is billed by."""
@@ -386,123 +362,110 @@ class JobSpec(SpecModel):
             return
         for role in ("worker", "server", "scheduler"):
             asked = getattr(self.resources, role)
-            for key, has in (("cpu", machine.cpu), ("memory", machine.memory), ("gpu", machine.gpu)):
-                if asked is not None and getattr(asked.resources, key) > has:
-                    at, right = ("resources", role, key), f"at most {has:g}, or prices of a larger machine"
+            for key in ("cpu", "memory", "gpu"):
+                if asked is not None and getattr(asked.resources, key) > (has := getattr(machine, key)):
                     problem = f"more than the machine of {self.price_book.name} has"
-                    yield CrossFieldError(at, problem, right, (("prices",),))
+                    right = f"at most {has:g}, or prices of a larger machine"
+                    yield conflict(f"resources.{role}.{key}", problem, right, "prices")
 
-    def _work_conflicts(self) -> Iterator[CrossFieldError]:
-        """A job trains a model on data, or it runs a program."""
-        if self.program is None:
-            if self.model is None:
-                yield CrossFieldError(("model",), "required", "a model file; or a program")
-            elif self.data is None:
-                yield CrossFieldError(("data",), "required", "the data set, and its format")
-            if self.framework is Framework.ANY:
-                right = f"{Framework.MXNET.value} or {Framework.PYTORCH.value}"
-                yield CrossFieldError(("framework",), "only a program has any", right, (("model",),))
-            return
-        because = (("program",),)
+    def _program_conflicts(self, program: Program) -> Iterator[CrossFieldError]:
         of_models = ("clip", "micro_batch", "evaluation_batch", "epoch", "init")
         for key in ("model", "data", "optimizer", "autocast", "deterministic", *of_models):
             if getattr(self, key):
                 name = to_camel(key)
-                yield CrossFieldError((name,), "a program has its own", f"leave `{name}` out", because)
+                yield conflict(name, "a program has its own", f"leave `{name}` out", "program")
         if self.servers.max > 0 or self.policy.servers:
-            at = ("servers",) if self.servers.max > 0 else ("policy", "servers")
-            yield CrossFieldError(at, "programs have no parameter servers of Coach", "leave it out", because)
+            at = "servers" if self.servers.max > 0 else "policy.servers"
+            yield conflict(at, "programs have no parameter servers of Coach", "leave it out", "program")
         if self.resources.scheduler is not None:
-            at = ("resources", "scheduler")
-            yield CrossFieldError(at, "programs have no scheduler", "leave it out", because)
-        yield from self._image_conflicts()
-        if self.workers.min != self.workers.max and not self.program.resumes:
+            yield conflict("resources.scheduler", "programs have no scheduler", "leave it out", "program")
+        yield from self._image_conflicts(program)
+        if self.workers.min != self.workers.max and not program.resumes:
             problem = "a change of workers starts the program again"
             right = f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
-            yield CrossFieldError(("workers", "min"), problem, right, (("program", "resumes"),))
+            yield conflict("workers.min", problem, right, "program.resumes")
 
-    def _image_conflicts(self) -> Iterator[CrossFieldError]:
+    def _image_conflicts(self, program: Program) -> Iterator[CrossFieldError]:
         """A program with an image runs on a cluster, and sees the image's files and its volumes alone."""
-        program, because = self.program, (("image",),)
-        assert program is not None
         if self.image is None:
             for key in ("secrets", "volumes", "code"):
                 if getattr(program, key):
                     right = "an image, for a cluster; on this machine a program has your environment and files"
-                    yield CrossFieldError(("program", key), "only with an image", right, because)
+                    yield conflict(f"program.{key}", "only with an image", right, "image")
             return
         if program.directory is not None and not program.directory.startswith("/"):
             right = "a folder of the image, such as /workspace"
-            yield CrossFieldError(("program", "directory"), "not a whole path", right, because)
+            yield conflict("program.directory", "not a whole path", right, "image")
         folder = self.checkpoint.uri
         if folder is not None and not any(_is_inside(folder, path) for path in program.volumes):
             right = "a folder of one of program.volumes, such as /data/checkpoints; or leave it out"
-            yield CrossFieldError(("checkpoint", "uri"), "on no volume of the program", right, because)
+            yield conflict("checkpoint.uri", "on no volume of the program", right, "image")
 
-    def _target_conflicts(self) -> list[CrossFieldError]:
+    def _target_conflicts(self) -> Iterator[CrossFieldError]:
         if self.target is not None:
-            if not self.objective.is_best:
-                return []
-            problem, right = (
-                "has no meaning for a job with a target",
-                "soonest or cheapest; or leave `target` out",
-            )
-            return [CrossFieldError(("objective",), problem, right, (("target",),))]
-        if not self.objective.is_best:
-            problem, right = "needs a target", "best-loss or best-accuracy; or a target"
-            return [CrossFieldError(("objective",), problem, right)]
+            if self.objective.is_best:
+                right = "soonest or cheapest; or leave `target` out"
+                yield conflict("objective", "has no meaning for a job with a target", right, "target")
+            return
         bounded = self.budget.amount is not None or self.time_limit is not None or self.max_epochs is not None
-        if not bounded and self.program is None:
-            problem = "required where nothing else ends the job"
-            return [CrossFieldError(("target",), problem, "a target, an amount as budget, timeLimit or maxEpochs")]
-        return []
+        if not self.objective.is_best:
+            yield conflict("objective", "needs a target", "best-loss or best-accuracy; or a target")
+        elif not bounded and self.program is None:
+            right = "a target, an amount as budget, timeLimit or maxEpochs"
+            yield conflict("target", "required where nothing else ends the job", right)
 
-    def _framework_conflicts(self) -> list[CrossFieldError]:
-        because = (("framework",),)
-        if self.framework is Framework.MXNET:
-            found = []
-            if self.servers.min == 0:
-                right = "1 or more; only PyTorch jobs train without parameter servers"
-                found.append(CrossFieldError(("servers", "min"), "too small", right, because))
-            if self.optimizer is not None and self.optimizer.schedule is not None:
-                right = "no schedule; only PyTorch jobs have them"
-                at = ("optimizer", "schedule")
-                found.append(CrossFieldError(at, "has no meaning for an MXNet job", right, because))
-            for field, said in (("deterministic", self.deterministic), ("autocast", self.autocast)):
-                if said:
-                    right = f"leave `{field}` out; only PyTorch jobs have it"
-                    found.append(CrossFieldError((field,), "has no meaning for an MXNet job", right, because))
-            if self.data is not None and self.data.readers:
-                right = "leave it out: the arrays of an MXNet job are in memory"
-                at = ("data", "readers")
-                found.append(CrossFieldError(at, "has no meaning for an MXNet job", right, because))
-            if self.mode is Mode.ASYNC and self.clip is not None:
-                right = "leave `clip` out: servers apply each worker's gradients by themselves"
-                found.append(CrossFieldError(("clip",), "not in asynchronous mode", right, (("mode",),)))
-            if self.mode is Mode.ASYNC and self.elastic:
-                right = "sync; or parameterServer: ps-lite"
-                found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS))
-            return found + self._served_conflicts("parameterServer: ps-lite", _BY_SERVERS)
-        found = self._served_conflicts("servers: {max: 0}, which is all-reduce", (("servers",),))
+    def _model_conflicts(self) -> Iterator[CrossFieldError]:
+        if self.model is None:
+            yield conflict("model", "required", "a model file; or a program")
+        elif self.data is None:
+            yield conflict("data", "required", "the data set, and its format")
+        if self.framework is Framework.ANY:
+            right = f"{Framework.MXNET.value} or {Framework.PYTORCH.value}"
+            yield conflict("framework", "only a program has any", right, "model")
+        if self.workers.max > (size := self.batch_size):
+            yield conflict(
+                "workers.max", f"more than batchSize, which is {size}", "at most one worker a sample", "batchSize"
+            )
+        yield from self._mxnet_conflicts() if self.framework is Framework.MXNET else self._pytorch_conflicts()
+
+    def _mxnet_conflicts(self) -> Iterator[CrossFieldError]:
+        nothing = "has no meaning for an MXNet job"
+        if self.servers.min == 0:
+            right = "1 or more; only PyTorch jobs train without parameter servers"
+            yield conflict("servers.min", "too small", right, "framework")
+        if self.optimizer is not None and self.optimizer.schedule is not None:
+            yield conflict("optimizer.schedule", nothing, "no schedule; only PyTorch jobs have them", "framework")
+        for field in ("deterministic", "autocast"):
+            if getattr(self, field):
+                yield conflict(field, nothing, f"leave `{field}` out; only PyTorch jobs have it", "framework")
+        if self.data is not None and self.data.readers:
+            right = "leave it out: the arrays of an MXNet job are in memory"
+            yield conflict("data.readers", nothing, right, "framework")
+        if self.mode is Mode.ASYNC and self.clip is not None:
+            right = "leave `clip` out: servers apply each worker's gradients by themselves"
+            yield conflict("clip", "not in asynchronous mode", right, "mode")
+        if self.mode is Mode.ASYNC and self.elastic:
+            right = "sync; or parameterServer: ps-lite"
+            yield conflict("mode", "elastic servers are synchronous", right, "parameterServer")
+        yield from self._served_conflicts("parameterServer: ps-lite", "parameterServer")
+
+    def _pytorch_conflicts(self) -> Iterator[CrossFieldError]:
+        yield from self._served_conflicts("servers: {max: 0}, which is all-reduce", "servers")
         if not self.has_servers and self.policy.servers:
             problem, right = "a PyTorch job without `servers` trains by all-reduce", "leave it out, or say spec.servers"
-            found.append(CrossFieldError(("policy", "servers"), problem, right, because))
+            yield conflict("policy.servers", problem, right, "framework")
         if self.mode is not Mode.SYNC:
-            problem = "workers of a PyTorch job step together"
-            found.append(CrossFieldError(("mode",), problem, "sync; or leave `mode` out", because))
+            yield conflict("mode", "workers of a PyTorch job step together", "sync; or leave `mode` out", "framework")
         if self.parameter_server is ParameterServer.ELASTIC:
             problem = "the servers of a PyTorch job are always elastic"
-            right = "leave `parameterServer` out"
-            found.append(CrossFieldError(("parameterServer",), problem, right, because))
-        return found
+            yield conflict("parameterServer", problem, "leave `parameterServer` out", "framework")
 
-    def _served_conflicts(self, instead: str, because: tuple[tuple[str, ...], ...]) -> list[CrossFieldError]:
+    def _served_conflicts(self, instead: str, because: str) -> Iterator[CrossFieldError]:
         """Of elastic servers with the optimizer, where the job names it or has MXNet's default."""
         named = "sgd" if self.optimizer is None else self.optimizer.name
-        if not (self.elastic and self.has_servers) or named.lower() in SERVED_OPTIMIZERS:
-            return []
-        right = f"{', '.join(SERVED_OPTIMIZERS)}; or {instead}"
-        return [CrossFieldError(("optimizer", "name"), "does not run on elastic servers", right, because)]
+        if self.elastic and self.has_servers and named.lower() not in SERVED_OPTIMIZERS:
+            right = f"{', '.join(SERVED_OPTIMIZERS)}; or {instead}"
+            yield conflict("optimizer.name", "does not run on elastic servers", right, because)
 
     @property
     def metric(self) -> str:

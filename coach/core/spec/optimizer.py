@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, ConfigDict, Field
 
 from coach.core.spec.types import (
     Argument,
@@ -16,7 +17,7 @@ from coach.core.spec.types import (
     ScheduleArgumentName,
     ScheduleName,
     SpecModel,
-    conflicts,
+    conflict,
 )
 
 
@@ -34,11 +35,9 @@ class Schedule(SpecModel):
         description="Whether it is stepped after each training step, or after each pass over the training data.",
     )
 
-    @model_validator(mode="after")
-    def _is_short(self) -> Schedule:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if len(self.__pydantic_extra__ or {}) > 32:
-            raise conflicts(CrossFieldError((), "too many arguments", "at most 32"))
-        return self
+            yield conflict("", "too many arguments", "at most 32")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -79,15 +78,12 @@ class Optimizer(SpecModel):
         examples=[{"name": "StepLR", "step_size": 2000, "gamma": 0.1}],
     )
 
-    @model_validator(mode="after")
-    def _says_nothing_twice(self) -> Optimizer:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         extra = self.__pydantic_extra__ or {}
         if len(extra) > 32:
-            raise conflicts(CrossFieldError((), f"{len(extra)} further arguments", "at most 32"))
-        for key in ("learning_rate", "lr"):
-            if key in extra:
-                raise conflicts(CrossFieldError((key,), "said twice", "learningRate alone"))
-        return self
+            yield conflict("", f"{len(extra)} further arguments", "at most 32")
+        for key in extra.keys() & {"learning_rate", "lr"}:
+            yield conflict(key, "said twice", "learningRate alone")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -113,8 +109,6 @@ class Clip(SpecModel):
         examples=[0.5],
     )
 
-    @model_validator(mode="after")
-    def _clips(self) -> Clip:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.norm is None and self.value is None:
-            raise conflicts(CrossFieldError((), "clips nothing", "a norm, or a value"))
-        return self
+            yield conflict("", "clips nothing", "a norm, or a value")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints
 
 from coach.core.spec.metric_source import MetricSource
 from coach.core.spec.types import (
@@ -24,7 +25,7 @@ from coach.core.spec.types import (
     Text,
     Uri,
     VariableName,
-    conflicts,
+    conflict,
     mistake,
 )
 
@@ -212,13 +213,9 @@ class Program(SpecModel):
         "machine, so that a run records its program.",
     )
 
-    @model_validator(mode="after")
-    def _says_no_variable_twice(self) -> Program:
-        twice = sorted(self.env.keys() & self.secrets.keys())
-        if twice:
-            at, right = ("secrets", twice[0]), "in env or in secrets"
-            raise conflicts(CrossFieldError(at, "said twice", right, (("env", twice[0]),)))
-        return self
+    def _conflicts(self) -> Iterator[CrossFieldError]:
+        for name in sorted(self.env.keys() & self.secrets.keys())[:1]:
+            yield conflict(f"secrets.{name}", "said twice", "in env or in secrets", f"env.{name}")
 
     def sources(self) -> tuple[MetricSource, ...]:
         """Where its metrics come from, as far as the job file says it."""

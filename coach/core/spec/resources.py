@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from coach.core.cluster import NOTHING, Allocation, Instance, Resources, Role
 from coach.core.money import PRICE_BOOKS, PriceBook
@@ -24,7 +25,7 @@ from coach.core.spec.types import (
     SpecModel,
     StrictBool,
     StrictInt,
-    conflicts,
+    conflict,
 )
 
 #: Largest number of workers or servers; a larger one is taken for a typing mistake.
@@ -96,24 +97,20 @@ class Budget(SpecModel):
         "is a warning.",
     )
 
-    @model_validator(mode="after")
-    def _is_an_amount_or_unlimited(self) -> Budget:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         either = "amount and currency, an account, or unlimited: true alone"
-        given = [key for key in ("amount", "currency") if getattr(self, key) is not None]
-        bound = [*given, *(["account"] if self.account is not None else [])]
-        if self.unlimited and bound:
-            raise conflicts(CrossFieldError((), f"both unlimited and {bound[0]}", either))
-        if self.unlimited and self.chance_of_running_out is not None:
-            problem = "has no meaning for an unlimited budget"
-            raise conflicts(CrossFieldError(("chanceOfRunningOut",), problem, either, (("unlimited",),)))
-        if self.must_suffice and self.amount is None:
-            raise conflicts(CrossFieldError(("mustSuffice",), "there is no amount", "an amount, or without it"))
-        if not self.unlimited and not bound:
-            raise conflicts(CrossFieldError((), "no amount", either))
-        if len(given) == 1:
-            missing = "currency" if given == ["amount"] else "amount"
-            raise conflicts(CrossFieldError((missing,), "required", either, ((given[0],),)))
-        return self
+        given = [key for key in ("amount", "currency", "account") if getattr(self, key) is not None]
+        if self.unlimited and given:
+            yield conflict("", f"both unlimited and {given[0]}", either)
+        elif self.unlimited and self.chance_of_running_out is not None:
+            yield conflict("chanceOfRunningOut", "has no meaning for an unlimited budget", either, "unlimited")
+        elif self.must_suffice and self.amount is None:
+            yield conflict("mustSuffice", "there is no amount", "an amount, or without it")
+        elif not self.unlimited and not given:
+            yield conflict("", "no amount", either)
+        elif (self.amount is None) != (self.currency is None):
+            missing = "currency" if given[0] == "amount" else "amount"
+            yield conflict(missing, "required", either, given[0])
 
     @property
     def chance(self) -> float:
@@ -150,14 +147,11 @@ class InstancePrices(SpecModel):
         cpu, memory = quantities.cores(self.cpu), quantities.gib(self.memory)
         return Instance(self.hour, cpu, memory, float(self.gpu), self.whole, self.by_hour)
 
-    @model_validator(mode="after")
-    def _has_something(self) -> InstancePrices:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if not self.instance.cpu or not self.instance.memory:
-            raise conflicts(CrossFieldError((), "a machine without cores or memory", "more than 0 of both"))
-        if self.by_hour and not self.whole:
-            problem = "a part of a machine, by the hour"
-            raise conflicts(CrossFieldError(("byHour",), problem, "together with whole: true", (("whole",),)))
-        return self
+            yield conflict("", "a machine without cores or memory", "more than 0 of both")
+        elif self.by_hour and not self.whole:
+            yield conflict("byHour", "a part of a machine, by the hour", "together with whole: true", "whole")
 
 
 class InlinePrices(SpecModel):
@@ -179,11 +173,9 @@ class InlinePrices(SpecModel):
         "new one.",
     )
 
-    @model_validator(mode="after")
-    def _is_not_a_shipped_name(self) -> InlinePrices:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.name in PRICE_BOOKS:
-            raise conflicts(CrossFieldError(("name",), "the name of a shipped price book", "another name"))
-        return self
+            yield conflict("name", "the name of a shipped price book", "another name")
 
     def book(self) -> PriceBook:
         """The same prices as the core's type."""
@@ -214,13 +206,9 @@ class Range(SpecModel):
     min: StrictInt = Field(default=1, ge=1, le=MAX_INSTANCES, description="Smallest number in an epoch.")
     max: StrictInt = Field(default=4, ge=1, le=MAX_INSTANCES, description="Largest number in an epoch.")
 
-    @model_validator(mode="after")
-    def _is_not_empty(self) -> Range:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.min > self.max:
-            raise conflicts(
-                CrossFieldError(("min",), f"more than max, which is {self.max}", "at most max", (("max",),))
-            )
-        return self
+            yield conflict("min", f"more than max, which is {self.max}", "at most max", "max")
 
 
 class ServerRange(Range):
@@ -315,20 +303,13 @@ class Policy(SpecModel):
         examples=[2],
     )
 
-    @model_validator(mode="after")
-    def _has_counts_when_static(self) -> Policy:
-        found = []
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         for key, count in (("workers", self.workers), ("servers", self.servers)):
             if self.name is PolicyName.STATIC and count is None:
-                found.append(CrossFieldError((key,), "required", "a count, for the policy static", (("name",),)))
+                yield conflict(key, "required", "a count, for the policy static", "name")
             if self.name is not PolicyName.STATIC and count is not None:
                 right = "together with name: static, or spec.workers and spec.servers for limits"
-                found.append(
-                    CrossFieldError((key,), f"has no meaning for the policy {self.name.value}", right, (("name",),))
-                )
-        if found:
-            raise conflicts(*found)
-        return self
+                yield conflict(key, f"has no meaning for the policy {self.name.value}", right, "name")
 
     @property
     def allocation(self) -> Allocation | None:

@@ -8,6 +8,7 @@ schema are made from these.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -31,6 +32,7 @@ from coach.core.spec.types import (
     SpecModel,
     StrictInt,
     Uri,
+    conflict,
     conflicts,
     no_default,
 )
@@ -145,7 +147,7 @@ class Model(SpecModel):
             return value
         if value.get("net", net) != net:
             problem = f"not {net}, which file names"
-            raise conflicts(CrossFieldError(("net",), problem, "one of the two", (("file",),)))
+            raise conflicts(conflict("net", problem, "one of the two", "file"))
         return {**value, "file": path, "net": net}
 
 
@@ -184,16 +186,12 @@ class Data(SpecModel):
         "Checked before training.",
     )
 
-    @model_validator(mode="after")
-    def _has_what_its_format_needs(self) -> Data:
-        format_key = (("format",),)
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.uri is None and self.format.needs_uri:
-            right = f"where the {self.format.value} data set is"
-            raise conflicts(CrossFieldError(("uri",), "required", right, format_key))
+            yield conflict("uri", "required", f"where the {self.format.value} data set is", "format")
         if self.uri is not None and self.format is DataFormat.DIGITS_8X8:
             right = "no uri: scikit-learn ships these digits"
-            raise conflicts(CrossFieldError(("uri",), "has no meaning for digits8x8", right, format_key))
-        return self
+            yield conflict("uri", "has no meaning for digits8x8", right, "format")
 
 
 class Target(SpecModel):
@@ -231,26 +229,21 @@ class Target(SpecModel):
         default=3, ge=1, le=1000, description="Number of full epochs in a row that must reach the target."
     )
 
-    @model_validator(mode="after")
-    def _has_one_measure(self) -> Target:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         given = [key for key in ("loss", "accuracy", "metric") if getattr(self, key) is not None]
+        extra = [key for key in ("value", "goal") if getattr(self, key) is not None]
         if not given:
-            raise conflicts(CrossFieldError((), "no measure", "one of loss, accuracy and metric"))
-        if len(given) > 1:
-            problem, right = f"a second measure after {given[0]}", "only one of loss, accuracy and metric"
-            raise conflicts(CrossFieldError((given[1],), problem, right))
-        if self.metric is None:
-            for key in ("value", "goal"):
-                if getattr(self, key) is not None:
-                    right = f"a metric by name; or {given[0]} alone"
-                    raise conflicts(CrossFieldError((key,), f"has no meaning for {given[0]}", right))
-            return self
-        if self.value is None:
-            raise conflicts(CrossFieldError(("value",), "required", "the value to reach", (("metric",),)))
-        if self.goal is None and usual_goal(self.metric) is None:
+            yield conflict("", "no measure", "one of loss, accuracy and metric")
+        elif len(given) > 1:
+            right = "only one of loss, accuracy and metric"
+            yield conflict(given[1], f"a second measure after {given[0]}", right)
+        elif self.metric is None and extra:
+            yield conflict(extra[0], f"has no meaning for {given[0]}", f"a metric by name; or {given[0]} alone")
+        elif self.metric is not None and self.value is None:
+            yield conflict("value", "required", "the value to reach", "metric")
+        elif self.metric is not None and self.goal is None and usual_goal(self.metric) is None:
             problem = "required for a metric whose name does not show it"
-            raise conflicts(CrossFieldError(("goal",), problem, "minimize or maximize", (("metric",),)))
-        return self
+            yield conflict("goal", problem, "minimize or maximize", "metric")
 
     @property
     def name(self) -> str:
@@ -293,14 +286,12 @@ class EpochSize(SpecModel):
         examples=["5m"],
     )
 
-    @model_validator(mode="after")
-    def _has_one_measure(self) -> EpochSize:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         given = [key for key in ("samples", "fraction", "time") if getattr(self, key) is not None]
         if len(given) != 1:
-            at = (given[1],) if given else ()
+            at = given[1] if given else ""
             problem = f"a second measure after {given[0]}" if given else "no measure"
-            raise conflicts(CrossFieldError(at, problem, "one of samples, fraction and time"))
-        return self
+            yield conflict(at, problem, "one of samples, fraction and time")
 
 
 class MiniEpoch(SpecModel):
@@ -319,18 +310,10 @@ class MiniEpoch(SpecModel):
         description="Largest fraction of an epoch's data that a mini-epoch may train; at least two steps.",
     )
 
-    @model_validator(mode="after")
-    def _is_not_empty(self) -> MiniEpoch:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.min_seconds >= self.max_seconds:
-            raise conflicts(
-                CrossFieldError(
-                    ("minSeconds",),
-                    f"not below maxSeconds, which is {self.max_seconds:g}",
-                    "less",
-                    (("maxSeconds",),),
-                )
-            )
-        return self
+            problem = f"not below maxSeconds, which is {self.max_seconds:g}"
+            yield conflict("minSeconds", problem, "less", "maxSeconds")
 
 
 class Init(SpecModel):
@@ -348,12 +331,10 @@ class Init(SpecModel):
         examples=["lenet.npz"],
     )
 
-    @model_validator(mode="after")
-    def _is_one(self) -> Init:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if (self.job is None) == (self.checkpoint is None):
             problem = "neither job nor checkpoint" if self.job is None else "both job and checkpoint"
-            raise conflicts(CrossFieldError((), problem, "one of job and checkpoint"))
-        return self
+            yield conflict("", problem, "one of job and checkpoint")
 
 
 class Checkpoint(SpecModel):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +21,7 @@ from pydantic import (
     Strict,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
@@ -269,6 +271,15 @@ class CrossFieldError:
         return f"{where}: {self.problem} - {self.right}" if where else f"{self.problem} - {self.right}"
 
 
+def conflict(at: str, problem: str, right: str, *others: str) -> CrossFieldError:
+    """The same with paths as `budget.currency`."""
+    return CrossFieldError(_path(at), problem, right, tuple(map(_path, others)))
+
+
+def _path(keys: str) -> tuple[str, ...]:
+    return tuple(keys.split(".")) if keys else ()
+
+
 def conflicts(*found: CrossFieldError) -> PydanticCustomError:
     """All conflicts of one part as one error, which has them in `ctx["conflicts"]`."""
     return PydanticCustomError("conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found})
@@ -285,3 +296,13 @@ class SpecModel(BaseModel):
         validate_by_alias=True,
         hide_input_in_errors=True,
     )
+
+    def _conflicts(self) -> Iterator[CrossFieldError]:
+        """The fields of this part that do not go together."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if found := list(self._conflicts()):
+            raise conflicts(*found)
+        return self
