@@ -50,6 +50,10 @@ class Allocation(NamedTuple):
         """As a table's column has it: `2x1`, workers x servers; `2` without servers."""
         return f"{self.workers}x{self.servers}" if self.servers else str(self.workers)
 
+    def within(self, low: Allocation, high: Allocation) -> bool:
+        """Whether it is from `low` to `high`, in workers and in servers."""
+        return low.workers <= self.workers <= high.workers and low.servers <= self.servers <= high.servers
+
     def __str__(self) -> str:
         if self.servers:
             return self.cell

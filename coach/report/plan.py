@@ -117,7 +117,7 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
     if len(every) > MAX_ROWS:
         if (speed := job.speed) is not None:
             every.sort(key=lambda at: -speed.predict(*at))
-        inside = [at for at in measured if job.spec.limits.allows(at)]
+        inside = [at for at in measured if at.within(*job.spec.limits)]
         every = list(dict.fromkeys([low, high, *inside, *every]))[:MAX_ROWS]
     return sorted(every)
 

@@ -5,8 +5,7 @@ Kubernetes plugins make the same decisions in Go: `tests/conformance/*.yaml` che
 """
 
 from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, never_fits, plan_gang, plan_on
-from coach.core.gang.requests import ForeignPod, PodRequest
-from coach.core.gang.snapshot import Occupancy, Snapshot
+from coach.core.gang.snapshot import ForeignPod, Occupancy, PodRequest, Snapshot
 
 __all__ = [
     "ForeignPod",

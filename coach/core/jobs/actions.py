@@ -6,7 +6,7 @@ action starts ends in an event with the same token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coach.core.cluster import Allocation, CapacityType, Instance, Pod, PodId
@@ -112,6 +112,10 @@ class RunEpoch(Action):
     after_epoch: float | None = None
     nodes: tuple[tuple[str, Instance], ...] = ()
     pace: float = 1.0
+
+    def extended(self, by: ExtendEpoch) -> RunEpoch:
+        """The same until a later deadline."""
+        return replace(self, deadline=by.deadline, budget_bound=by.budget_bound, reservation=by.reservation)
 
 
 @dataclass(frozen=True, slots=True)

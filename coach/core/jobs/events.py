@@ -6,7 +6,7 @@ Every event has `at`, seconds since 1970 on the handler's clock (which never goe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from coach.core.cluster import Node, PodId, Taken
@@ -229,10 +229,6 @@ class AccountSet:
     job: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     removed: bool = False
-
-    def at_time(self, at: float) -> AccountSet:
-        """The same at another time."""
-        return replace(self, at=at)
 
 
 Event = JobEvent | HandlerStarted | NodesChanged | PolicySlow | AccountSet

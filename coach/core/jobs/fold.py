@@ -19,9 +19,9 @@ from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
 from coach.core.jobs.reasons import REFUSED, RESUMABLE, Reason, State
-from coach.core.jobs.stale_events import is_late
 from coach.core.money import Ledger
-from coach.core.spec.job import InlinePrices, JobSpec, TrainingJob
+from coach.core.spec.job import JobSpec, TrainingJob
+from coach.core.spec.resources import InlinePrices
 
 #: These reasons only describe the job's current work; they do not change its phase.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
@@ -34,7 +34,7 @@ def apply(job: Job, record: Any) -> None:
     """
     if isinstance(record, act.Action):
         chosen = _carried_out(job, record)
-    elif isinstance(record, ev.PodReady) or not is_late(job, record):
+    elif isinstance(record, ev.PodReady) or not transitions.is_late(job, record):
         chosen = _happened(job, record)
     else:
         return
@@ -294,12 +294,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
 def _extend_epoch(job: Job, action: act.ExtendEpoch) -> None:
     if job.running is None or job.running.token != action.token:
         return
-    job.running = replace(
-        job.running,
-        deadline=action.deadline,
-        budget_bound=action.budget_bound,
-        reservation=action.reservation,
-    )
+    job.running = job.running.extended(action)
     job.timer = ""
     job.ledger.reserve(action.reservation)
     job.billed_book = job.book_on(action.nodes)

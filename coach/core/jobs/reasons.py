@@ -10,12 +10,9 @@ from typing import Self
 
 
 class State(StrEnum):
-    """State of a job (`docs/explanation/architecture.md` has the diagram).
+    """State of a job (`docs/explanation/architecture.md` has the diagram)."""
 
-    The exit code of a command about it is 130 before its end, as after an interrupt.
-    """
-
-    exit_code: int
+    exit_code: int  #: of a command about it; before its end 130, as after an interrupt
 
     def __new__(cls, value: str, exit_code: int = 130) -> Self:
         """See the class."""

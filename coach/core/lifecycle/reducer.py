@@ -29,7 +29,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REFUSED, Reason, Retry
-from coach.core.jobs.stale_events import is_late
+from coach.core.jobs.transitions import is_late
 from coach.core.lifecycle import forecast, giving_back, probing, program_changes, spot_nodes, stopping_rules
 from coach.core.lifecycle.account_wait import same_wait, shortage
 from coach.core.lifecycle.cluster_state import (

@@ -140,12 +140,8 @@ class CoachPolicy(Policy):
     def _allowed(self, claim: Claim, current: Allocation) -> bool:
         """Whether `current` keeps the job's limits, or breaks them no more than the decided allocation does."""
         job, at = claim.job, claim.at
-        inside = (
-            job.minimum.workers <= current.workers <= job.maximum.workers
-            and job.minimum.servers <= current.servers <= job.maximum.servers
-        )
         climb = climber(self.objective, self.least_efficiency)
-        if not inside or at is None:
+        if at is None or not current.within(job.minimum, job.maximum):
             return False
         tier = climb.tier(job, current)
         return tier == 1 or tier >= climb.tier(job, at)

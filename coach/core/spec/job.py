@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.metric_source import EPOCH
-from coach.core.spec.optimizer import Clip, Optimizer, Schedule
+from coach.core.spec.optimizer import Clip, Optimizer
 from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
     Budget,
@@ -27,7 +27,6 @@ from coach.core.spec.resources import (
     PolicyName,
     PriceBookRef,
     Range,
-    RoleResources,
     RolesResources,
     ServerRange,
     Spot,
@@ -35,7 +34,6 @@ from coach.core.spec.resources import (
 from coach.core.spec.training import (
     Checkpoint,
     Data,
-    DataFormat,
     EpochSize,
     ErrorFactors,
     ExperimentOverrides,
@@ -62,41 +60,6 @@ from coach.core.spec.types import (
     no_default,
 )
 
-__all__ = [
-    "API_VERSION",
-    "Budget",
-    "Checkpoint",
-    "Clip",
-    "CrossFieldError",
-    "Data",
-    "DataFormat",
-    "EpochSize",
-    "ErrorFactors",
-    "ExperimentOverrides",
-    "Framework",
-    "Init",
-    "InlinePrices",
-    "JobClass",
-    "JobObjective",
-    "JobSpec",
-    "Limits",
-    "Metadata",
-    "MiniEpoch",
-    "Mode",
-    "Model",
-    "Optimizer",
-    "Policy",
-    "PolicyName",
-    "Program",
-    "Range",
-    "RoleResources",
-    "RolesResources",
-    "Schedule",
-    "ServerRange",
-    "Target",
-    "TrainingJob",
-]
-
 API_VERSION = "coach.dev/v1alpha1"
 
 
@@ -106,13 +69,6 @@ class Limits(NamedTuple):
     smallest: Allocation
     largest: Allocation
 
-    def allows(self, allocation: Allocation) -> bool:
-        """Whether `allocation` is within the limits."""
-        return (
-            self.smallest.workers <= allocation.workers <= self.largest.workers
-            and self.smallest.servers <= allocation.servers <= self.largest.servers
-        )
-
 
 #: Optimizers that run on elastic parameter servers.
 SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
@@ -121,178 +77,119 @@ SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
 class JobSpec(SpecModel):
     """Description of a job."""
 
-    framework: Framework = Field(
-        default=Framework.MXNET,
-        description="Framework of the model file. Where a job file leaves it out and its local model file imports "
-        "torch, and not mxnet, it is `pytorch`.",
-        examples=["pytorch"],
-    )
-    model: Model | None = Field(
-        default=None, description="The model file: what is trained. A job has a model or a program."
-    )
-    data: Data | None = Field(default=None, description="The data set a model is trained on.")
-    program: Program | None = Field(
-        default=None,
-        description="A program with a loop of its own, in place of a model: any command that prints a metric.",
-        examples=[{"command": ["python", "train.py"]}],
-    )
-    target: Target | None = Field(
-        default=None,
-        description="When the job is done. Without it, the job trains the best model that its budget, `timeLimit` or "
-        "`maxEpochs` allows: one of these must be there.",
-    )
-    budget: Budget = Field(
-        description="The most that the job may spend: an amount, what an account has, or `unlimited: true`.",
-        examples=[{"amount": 5.00, "currency": "USD"}, {"account": "team-a"}, {"unlimited": True}],
-    )
-    suspend: StrictBool = Field(
-        default=False,
-        description="Only on a cluster: true stops the job at the end of its epoch, or keeps it from starting; "
-        "false lets it continue.",
-    )
-    image: Image | None = Field(
-        default=None,
-        description="Container image of the functions, on Kubernetes. "
-        "Without it, the one the platform was set up with. A program on a cluster runs in an image of its own.",
-        examples=["registry.example.com/coach-functions:0.1.0"],
-    )
-    time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
-        default=None,
-        description="Longest training time, without waiting; an epoch under way is finished. A duration, or seconds.",
-        examples=["2h", 90],
-    )
-    max_epochs: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Largest number of full epochs; after them the job ends, with or without its target.",
-        examples=[50],
-    )
-    priority: StrictInt = Field(
-        default=0, ge=-(10**9), le=10**9, description="Jobs with a higher priority are placed first."
-    )
-    workers: Range = Field(default=Range(), description="Limits of the number of workers.")
-    servers: ServerRange = Field(
-        default=ServerRange(),
-        description="Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, "
-        "PyTorch jobs train by all-reduce; with `min: 0` Coach measures both, and chooses.",
-        json_schema_extra=no_default,
-    )
-    resources: RolesResources = Field(
-        default=RolesResources(), description="Resources that one instance of each role requests."
-    )
+    framework: Framework = Field(Framework.MXNET, examples=["pytorch"])
+    """Framework of the model file. Where a job file leaves it out and its local model file imports torch, and not
+    mxnet, it is `pytorch`.
+    """
+    model: Model | None = None
+    """The model file: what is trained. A job has a model or a program."""
+    data: Data | None = None
+    """The data set a model is trained on."""
+    program: Program | None = Field(None, examples=[{"command": ["python", "train.py"]}])
+    """A program with a loop of its own, in place of a model: any command that prints a metric."""
+    target: Target | None = None
+    """When the job is done. Without it, the job trains the best model that its budget, `timeLimit` or `maxEpochs`
+    allows: one of these must be there.
+    """
+    budget: Budget = Field(examples=[{"amount": 5.00, "currency": "USD"}, {"account": "team-a"}, {"unlimited": True}])
+    """The most that the job may spend: an amount, what an account has, or `unlimited: true`."""
+    suspend: StrictBool = False
+    """Only on a cluster: true stops the job at the end of its epoch, or keeps it from starting; false lets it continue.
+    """
+    image: Image | None = Field(None, examples=["registry.example.com/coach-functions:0.1.0"])
+    """Container image of the functions, on Kubernetes. Without it, the one the platform was set up with. A program on a
+    cluster runs in an image of its own.
+    """
+    time_limit: Annotated[Duration, Field(gt=0)] | None = Field(None, examples=["2h", 90])
+    """Longest training time, without waiting; an epoch under way is finished. A duration, or seconds."""
+    max_epochs: StrictInt | None = Field(None, ge=1, le=10**6, examples=[50])
+    """Largest number of full epochs; after them the job ends, with or without its target."""
+    priority: StrictInt = Field(0, ge=-(10**9), le=10**9)
+    """Jobs with a higher priority are placed first."""
+    workers: Range = Range()
+    """Limits of the number of workers."""
+    servers: ServerRange = Field(ServerRange(), json_schema_extra=no_default)
+    """Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, PyTorch jobs train by
+    all-reduce; with `min: 0` Coach measures both, and chooses.
+    """
+    resources: RolesResources = RolesResources()
+    """Resources that one instance of each role requests."""
     speed_by_kind: dict[LabelValue, Annotated[Number, Field(ge=0.001, le=1000)]] = Field(
-        default={},
-        max_length=64,
-        description="How fast the job trains on nodes of a kind; those of a kind that is not named have 1. A gang "
-        "is as fast as the slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product, "
-        "without it its instance type; in a cluster file it is `kind`.",
-        examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}],
+        {}, max_length=64, examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}]
     )
-    batch_size: StrictInt = Field(
-        default=64,
-        ge=1,
-        le=10**6,
-        description="Samples a step, divided among the workers: the result is the same for any number of workers.",
-    )
-    micro_batch: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Most samples that a worker computes at once: it adds up the gradients of its share of a batch in "
-        "such parts, which takes less memory and gives the same result. Without it, the share at once.",
-        examples=[16],
-    )
-    evaluation_batch: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Samples that a worker evaluates at once; without it 256.",
-        examples=[32],
-    )
-    epoch: EpochSize | None = Field(
-        default=None,
-        description="Where a pass over the data takes long: how often it is cut. What an epoch is in this file, and in "
-        "all that Coach shows, is then such a part: it is evaluated, stored, paid and predicted by itself.",
-        examples=[{"time": "5m"}, {"samples": 100_000}],
-    )
-    clip: Clip | None = Field(default=None, description="How gradients are clipped.", examples=[{"norm": 1.0}])
-    optimizer: Optimizer | None = Field(
-        default=None,
-        description="The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01.",
-        examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}],
-    )
-    seed: StrictInt = Field(
-        default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
-    )
-    mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or independently.")
+    """How fast the job trains on nodes of a kind; those of a kind that is not named have 1. A gang is as fast as the
+    slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product, without it its instance type;
+    in a cluster file it is `kind`.
+    """
+    batch_size: StrictInt = Field(64, ge=1, le=10**6)
+    """Samples a step, divided among the workers: the result is the same for any number of workers."""
+    micro_batch: StrictInt | None = Field(None, ge=1, le=10**6, examples=[16])
+    """Most samples that a worker computes at once: it adds up the gradients of its share of a batch in such parts,
+    which takes less memory and gives the same result. Without it, the share at once.
+    """
+    evaluation_batch: StrictInt | None = Field(None, ge=1, le=10**6, examples=[32])
+    """Samples that a worker evaluates at once; without it 256."""
+    epoch: EpochSize | None = Field(None, examples=[{"time": "5m"}, {"samples": 100_000}])
+    """Where a pass over the data takes long: how often it is cut. What an epoch is in this file, and in all that Coach
+    shows, is then such a part: it is evaluated, stored, paid and predicted by itself.
+    """
+    clip: Clip | None = Field(None, examples=[{"norm": 1.0}])
+    """How gradients are clipped."""
+    optimizer: Optimizer | None = Field(None, examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}])
+    """The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01."""
+    seed: StrictInt = Field(0, ge=0, le=2**31 - 1)
+    """Seed of the weights and of the order of the samples."""
+    mode: Mode = Mode.SYNC
+    """Whether workers step together or independently."""
     parameter_server: ParameterServer = Field(
         default=ParameterServer.PS_LITE,
         description="Of an MXNet job: `ps-lite`, MXNet's own, whose group is formed anew for each allocation; or "
         "`elastic`, Coach's: workers and servers come, go and die while it trains. "
         f"On these run: {', '.join(SERVED_OPTIMIZERS)}.",
     )
-    deterministic: StrictBool = Field(
-        default=False,
-        description="Of a PyTorch job: whether gradients are added in the order of the workers' ranks, so that the "
-        "same run gives the same weights to the last bit. Slower with three workers or more.",
-    )
-    autocast: Literal["bfloat16"] | None = Field(
-        default=None,
-        description="Of a PyTorch job: the number type in which `torch.autocast` runs forward passes. "
-        "Weights, gradients and checkpoints keep theirs.",
-    )
-    job_class: JobClass = Field(
-        default=JobClass.BEST_EFFORT,
-        alias="class",
-        description="Best-effort jobs may be preempted by policies that preempt.",
-    )
-    grace_period: Duration = Field(
-        default=30.0,
-        description="Time in which a preempted job writes its checkpoint; a duration, or seconds.",
-    )
-    start_timeout: Annotated[Duration, Field(gt=0)] = Field(
-        default=600.0,
-        description="Longest time that a function of the job may take to start once it has a node, pulling its image "
-        "included; on Kubernetes. A duration, or seconds.",
-        examples=["10m"],
-    )
-    mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
-    checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
-    init: Init | None = Field(
-        default=None,
-        description="Weights to begin with, such as those of an earlier job, for fine-tuning.",
-        examples=[{"job": "lenet-digits"}],
-    )
-    prices: PriceBookRef = Field(
-        default="cloud-functions",
-        description="Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` "
-        "such as `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that "
-        "it is on.",
-        examples=["flat"],
-    )
-    spot: Spot | None = Field(
-        default=None,
-        description="With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and "
-        "takes on-demand ones when its deadline comes near. On Kubernetes a node is spot by its labels.",
-        examples=[{"deadline": "52h"}],
-    )
-    objective: JobObjective = Field(
-        default=JobObjective.SOONEST,
-        description="`soonest`: the target as soon as the budget allows; "
-        "`cheapest`: the target at the lowest cost, within `timeLimit` where there is one. "
-        "Of a job without a target: `best-loss` (the default then), the lowest test loss, or `best-accuracy`.",
-        json_schema_extra=no_default,
-    )
-    stop_early: StrictBool = Field(
-        default=True,
-        description="Whether the job ends when its target is not to be reached, or, without a target, when no further "
-        "improvement is to be expected. Without it true; of a program without a target, false.",
-    )
-    policy: Policy = Field(
-        default=Policy(), description="Policy that chooses the numbers of workers and servers of each epoch."
-    )
-    testing: ExperimentOverrides | None = Field(default=None, description="For experiments only.")
+    deterministic: StrictBool = False
+    """Of a PyTorch job: whether gradients are added in the order of the workers' ranks, so that the same run gives the
+    same weights to the last bit. Slower with three workers or more.
+    """
+    autocast: Literal["bfloat16"] | None = None
+    """Of a PyTorch job: the number type in which `torch.autocast` runs forward passes. Weights, gradients and
+    checkpoints keep theirs.
+    """
+    job_class: JobClass = Field(JobClass.BEST_EFFORT, alias="class")
+    """Best-effort jobs may be preempted by policies that preempt."""
+    grace_period: Duration = 30.0
+    """Time in which a preempted job writes its checkpoint; a duration, or seconds."""
+    start_timeout: Annotated[Duration, Field(gt=0)] = Field(600.0, examples=["10m"])
+    """Longest time that a function of the job may take to start once it has a node, pulling its image included; on
+    Kubernetes. A duration, or seconds.
+    """
+    mini_epoch: MiniEpoch = MiniEpoch()
+    """How long a probe may take."""
+    checkpoint: Checkpoint = Checkpoint()
+    """Where checkpoints go."""
+    init: Init | None = Field(None, examples=[{"job": "lenet-digits"}])
+    """Weights to begin with, such as those of an earlier job, for fine-tuning."""
+    prices: PriceBookRef = Field("cloud-functions", examples=["flat"])
+    """Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` such as
+    `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that it is on.
+    """
+    spot: Spot | None = Field(None, examples=[{"deadline": "52h"}])
+    """With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and takes on-demand ones
+    when its deadline comes near. On Kubernetes a node is spot by its labels.
+    """
+    objective: JobObjective = Field(JobObjective.SOONEST, json_schema_extra=no_default)
+    """`soonest`: the target as soon as the budget allows; `cheapest`: the target at the lowest cost, within `timeLimit`
+    where there is one. Of a job without a target: `best-loss` (the default then), the lowest test loss, or
+    `best-accuracy`.
+    """
+    stop_early: StrictBool = True
+    """Whether the job ends when its target is not to be reached, or, without a target, when no further improvement is
+    to be expected. Without it true; of a program without a target, false.
+    """
+    policy: Policy = Policy()
+    """Policy that chooses the numbers of workers and servers of each epoch."""
+    testing: ExperimentOverrides | None = None
+    """For experiments only."""
 
     @model_validator(mode="before")
     @classmethod
@@ -562,10 +459,14 @@ def _is_inside(path: str, folder: str) -> bool:
 class TrainingJob(SpecModel):
     """One job file's document."""
 
-    api_version: Literal["coach.dev/v1alpha1"] = Field(description="Version of this format.", examples=[API_VERSION])
-    kind: Literal["TrainingJob"] = Field(description="Kind of this document.", examples=["TrainingJob"])
-    metadata: Metadata = Field(description="Name and labels of the job.")
-    spec: JobSpec = Field(description="The job.")
+    api_version: Literal["coach.dev/v1alpha1"] = Field(examples=[API_VERSION])
+    """Version of this format."""
+    kind: Literal["TrainingJob"] = Field(examples=["TrainingJob"])
+    """Kind of this document."""
+    metadata: Metadata
+    """Name and labels of the job."""
+    spec: JobSpec
+    """The job."""
 
     @property
     def name(self) -> str:

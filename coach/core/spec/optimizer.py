@@ -27,13 +27,10 @@ class Schedule(SpecModel):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[ScheduleArgumentName, ScheduleArgument]
 
-    name: ScheduleName = Field(
-        description="Name of a class in torch.optim.lr_scheduler.", examples=["StepLR", "OneCycleLR"]
-    )
-    interval: Literal["step", "epoch"] = Field(
-        default="step",
-        description="Whether it is stepped after each training step, or after each pass over the training data.",
-    )
+    name: ScheduleName = Field(examples=["StepLR", "OneCycleLR"])
+    """Name of a class in torch.optim.lr_scheduler."""
+    interval: Literal["step", "epoch"] = "step"
+    """Whether it is stepped after each training step, or after each pass over the training data."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         if len(self.__pydantic_extra__ or {}) > 32:
@@ -64,19 +61,12 @@ class Optimizer(SpecModel):
     model_config = ConfigDict(extra="allow", json_schema_extra=_with_lr)
     __pydantic_extra__: dict[ArgumentName, Argument]
 
-    name: OptimizerName = Field(default="sgd", description="Name of the framework's optimizer.")
-    learning_rate: Number = Field(
-        gt=0,
-        le=1000,
-        validation_alias=AliasChoices("learningRate", "lr"),
-        description="Step size. Required.",
-        examples=[0.05],
-    )
-    schedule: Schedule | None = Field(
-        default=None,
-        description="PyTorch only: schedule of the learning rate.",
-        examples=[{"name": "StepLR", "step_size": 2000, "gamma": 0.1}],
-    )
+    name: OptimizerName = "sgd"
+    """Name of the framework's optimizer."""
+    learning_rate: Number = Field(gt=0, le=1000, validation_alias=AliasChoices("learningRate", "lr"), examples=[0.05])
+    """Step size. Required."""
+    schedule: Schedule | None = Field(None, examples=[{"name": "StepLR", "step_size": 2000, "gamma": 0.1}])
+    """PyTorch only: schedule of the learning rate."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         extra = self.__pydantic_extra__ or {}
@@ -94,20 +84,10 @@ class Optimizer(SpecModel):
 class Clip(SpecModel):
     """How gradients are clipped, after those of all workers are averaged."""
 
-    norm: Number | None = Field(
-        default=None,
-        gt=0,
-        le=1e9,
-        description="Largest norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it.",
-        examples=[1.0],
-    )
-    value: Number | None = Field(
-        default=None,
-        gt=0,
-        le=1e9,
-        description="Largest absolute value of each gradient, as `torch.nn.utils.clip_grad_value_` has it.",
-        examples=[0.5],
-    )
+    norm: Number | None = Field(None, gt=0, le=1e9, examples=[1.0])
+    """Largest norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it."""
+    value: Number | None = Field(None, gt=0, le=1e9, examples=[0.5])
+    """Largest absolute value of each gradient, as `torch.nn.utils.clip_grad_value_` has it."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.norm is None and self.value is None:

