@@ -45,7 +45,7 @@ from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.lifecycle.node_inventory import NodeInventory
 from coach.core.lifecycle.stall_timeout import stall_timeouts
 from coach.core.money import Charge, to_amount
-from coach.core.policies.api.allocation import AllocationDecision
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView
 from coach.core.policies.api.allocation import Reason as PolicyReason
 from coach.core.policies.api.policy import Policy
 
@@ -180,9 +180,15 @@ class Reducer:
                 occupancy,
                 now=self._at,
                 view=self._view,
+                policy=self.policy,
+                allocate=self._allocate,
                 placement=self.placement,
             )
         return self._cluster_state
+
+    def _allocate(self, views: list[ReducerJobView], cluster: ClusterView) -> AllocationDecision:
+        with self._watch():
+            return self.policy.allocate(views, cluster)
 
     def _view(self, job: Job) -> ReducerJobView:
         self._look_at_accounts(job)
@@ -319,7 +325,7 @@ class Reducer:
             if not left and event.reason.retry is Retry.FREE:
                 self._fill(job, event.at)
             elif may_pass and self._required_are_in(job, left):
-                self._start_degraded(job, event.at, left, f"{event.reason.value}: {event.message}")
+                self._degrade(job, event.at, count_pods(left), f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
         self._capacity_changed()
@@ -512,7 +518,7 @@ class Reducer:
 
     def _decision(self, job: Job) -> AllocationDecision:
         """The policy's. A job that it preempts ends its epoch first: an elastic group early, and no step is lost."""
-        decision = self._cluster.decision(self.policy, job, self._watch)
+        decision = self._cluster.decision(job)
         self._save_policy_state(decision.allocations)
         for step in decision.steps:
             other = self.jobs[step.job]
@@ -523,7 +529,7 @@ class Reducer:
 
     def _make_room(self, job: Job, at: float) -> bool:
         """Have elastic groups give workers and servers to `job` before their epochs end; whether any does."""
-        gifts = self._cluster.gifts(self.policy, job, self._watch)
+        gifts = self._cluster.gifts(job)
         for name, pods in gifts.items():
             other = self.jobs[name]
             price, rest = other.times.restart, giving_back.rest(other, at)
@@ -673,7 +679,7 @@ class Reducer:
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
-            self._start_degraded(job, at, ready, late)
+            self._degrade(job, at, count_pods(ready), late)
         elif self._unplaced(job) and (self._start_smaller(job, at, late) or self._leave_queue(job, at)):
             pass
         elif self._unplaced(job) and job.billed_resources == NOTHING:
@@ -685,10 +691,6 @@ class Reducer:
             self._release_pods(job, at)
             self._failed(job, at, Reason.START_TIMED_OUT, late)
 
-    def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
-        """Start a full epoch with `pods`, as the others do not start: a probe would measure another allocation."""
-        self._degrade(job, at, count_pods(pods), why)
-
     def _start_smaller(self, job: Job, at: float, why: str) -> bool:
         """Start a program that finds no room with fewer workers; whether there are fewer."""
         fewer = program_changes.smaller(job) if job.phase is Phase.DEPLOYING else None
@@ -697,6 +699,7 @@ class Reducer:
         return fewer is not None
 
     def _degrade(self, job: Job, at: float, allocation: Allocation, why: str) -> None:
+        """Start a full epoch with this, as no more pods start: a probe would measure another allocation."""
         step = DecisionStep(StepKind.DEGRADED, job.desired, allocation, why)
         self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, step)))
         self._resize(job, at)
