@@ -17,7 +17,6 @@ from pydantic.alias_generators import to_camel
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.metric_source import EPOCH
-from coach.core.spec.optimizer import Clip, Optimizer
 from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
     Budget,
@@ -33,6 +32,7 @@ from coach.core.spec.resources import (
 )
 from coach.core.spec.training import (
     Checkpoint,
+    Clip,
     Data,
     EpochSize,
     ErrorFactors,
@@ -44,6 +44,7 @@ from coach.core.spec.training import (
     MiniEpoch,
     Mode,
     Model,
+    Optimizer,
     ParameterServer,
     Target,
 )

@@ -47,12 +47,14 @@ IN_WORDS = {
 OF_KEYS: set[str] = set()
 
 
-def form(pattern: str, words: str, *, of_key: bool = False, **lengths: int) -> StringConstraints:
+def form(
+    pattern: str, words: str, *, of_key: bool = False, min_length: int | None = None, max_length: int | None = None
+) -> StringConstraints:
     """Text that matches `pattern`, which is `words`."""
     IN_WORDS[pattern] = words
     if of_key:
         OF_KEYS.add(pattern)
-    return StringConstraints(pattern=pattern, **lengths)
+    return StringConstraints(pattern=pattern, min_length=min_length, max_length=max_length)
 
 
 def mistake(problem: str, right: str) -> PydanticCustomError:
