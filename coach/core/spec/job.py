@@ -78,7 +78,7 @@ SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
 class JobSpec(SpecModel):
     """Description of a job."""
 
-    framework: Framework = Field(Framework.MXNET, examples=["pytorch"])
+    framework: Framework = Field(default=Framework.MXNET, examples=["pytorch"])
     """Framework of the model file. Where a job file leaves it out and its local model file imports torch, and not
     mxnet, it is `pytorch`.
     """
@@ -86,7 +86,7 @@ class JobSpec(SpecModel):
     """The model file: what is trained. A job has a model or a program."""
     data: Data | None = None
     """The data set a model is trained on."""
-    program: Program | None = Field(None, examples=[{"command": ["python", "train.py"]}])
+    program: Program | None = Field(default=None, examples=[{"command": ["python", "train.py"]}])
     """A program with a loop of its own, in place of a model: any command that prints a metric."""
     target: Target | None = None
     """When the job is done. Without it, the job trains the best model that its budget, `timeLimit` or `maxEpochs`
@@ -97,48 +97,48 @@ class JobSpec(SpecModel):
     suspend: StrictBool = False
     """Only on a cluster: true stops the job at the end of its epoch, or keeps it from starting; false lets it continue.
     """
-    image: Image | None = Field(None, examples=["registry.example.com/coach-functions:0.1.0"])
+    image: Image | None = Field(default=None, examples=["registry.example.com/coach-functions:0.1.0"])
     """Container image of the functions, on Kubernetes. Without it, the one the platform was set up with. A program on a
     cluster runs in an image of its own.
     """
-    time_limit: Annotated[Duration, Field(gt=0)] | None = Field(None, examples=["2h", 90])
+    time_limit: Annotated[Duration, Field(gt=0)] | None = Field(default=None, examples=["2h", 90])
     """Longest training time, without waiting; an epoch under way is finished. A duration, or seconds."""
-    max_epochs: StrictInt | None = Field(None, ge=1, le=10**6, examples=[50])
+    max_epochs: StrictInt | None = Field(default=None, ge=1, le=10**6, examples=[50])
     """Largest number of full epochs; after them the job ends, with or without its target."""
-    priority: StrictInt = Field(0, ge=-(10**9), le=10**9)
+    priority: StrictInt = Field(default=0, ge=-(10**9), le=10**9)
     """Jobs with a higher priority are placed first."""
     workers: Range = Range()
     """Limits of the number of workers."""
-    servers: ServerRange = Field(ServerRange(), json_schema_extra=no_default)
+    servers: ServerRange = Field(default=ServerRange(), json_schema_extra=no_default)
     """Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, PyTorch jobs train by
     all-reduce; with `min: 0` Coach measures both, and chooses.
     """
     resources: RolesResources = RolesResources()
     """Resources that one instance of each role requests."""
     speed_by_kind: dict[LabelValue, Annotated[Number, Field(ge=0.001, le=1000)]] = Field(
-        {}, max_length=64, examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}]
+        default={}, max_length=64, examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}]
     )
     """How fast the job trains on nodes of a kind; those of a kind that is not named have 1. A gang is as fast as the
     slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product, without it its instance type;
     in a cluster file it is `kind`.
     """
-    batch_size: StrictInt = Field(64, ge=1, le=10**6)
+    batch_size: StrictInt = Field(default=64, ge=1, le=10**6)
     """Samples a step, divided among the workers: the result is the same for any number of workers."""
-    micro_batch: StrictInt | None = Field(None, ge=1, le=10**6, examples=[16])
+    micro_batch: StrictInt | None = Field(default=None, ge=1, le=10**6, examples=[16])
     """Most samples that a worker computes at once: it adds up the gradients of its share of a batch in such parts,
     which takes less memory and gives the same result. Without it, the share at once.
     """
-    evaluation_batch: StrictInt | None = Field(None, ge=1, le=10**6, examples=[32])
+    evaluation_batch: StrictInt | None = Field(default=None, ge=1, le=10**6, examples=[32])
     """Samples that a worker evaluates at once; without it 256."""
-    epoch: EpochSize | None = Field(None, examples=[{"time": "5m"}, {"samples": 100_000}])
+    epoch: EpochSize | None = Field(default=None, examples=[{"time": "5m"}, {"samples": 100_000}])
     """Where a pass over the data takes long: how often it is cut. What an epoch is in this file, and in all that Coach
     shows, is then such a part: it is evaluated, stored, paid and predicted by itself.
     """
-    clip: Clip | None = Field(None, examples=[{"norm": 1.0}])
+    clip: Clip | None = Field(default=None, examples=[{"norm": 1.0}])
     """How gradients are clipped."""
-    optimizer: Optimizer | None = Field(None, examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}])
+    optimizer: Optimizer | None = Field(default=None, examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}])
     """The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01."""
-    seed: StrictInt = Field(0, ge=0, le=2**31 - 1)
+    seed: StrictInt = Field(default=0, ge=0, le=2**31 - 1)
     """Seed of the weights and of the order of the samples."""
     mode: Mode = Mode.SYNC
     """Whether workers step together or independently."""
@@ -156,11 +156,11 @@ class JobSpec(SpecModel):
     """Of a PyTorch job: the number type in which `torch.autocast` runs forward passes. Weights, gradients and
     checkpoints keep theirs.
     """
-    job_class: JobClass = Field(JobClass.BEST_EFFORT, alias="class")
+    job_class: JobClass = Field(default=JobClass.BEST_EFFORT, alias="class")
     """Best-effort jobs may be preempted by policies that preempt."""
     grace_period: Duration = 30.0
     """Time in which a preempted job writes its checkpoint; a duration, or seconds."""
-    start_timeout: Annotated[Duration, Field(gt=0)] = Field(600.0, examples=["10m"])
+    start_timeout: Annotated[Duration, Field(gt=0)] = Field(default=600.0, examples=["10m"])
     """Longest time that a function of the job may take to start once it has a node, pulling its image included; on
     Kubernetes. A duration, or seconds.
     """
@@ -168,17 +168,17 @@ class JobSpec(SpecModel):
     """How long a probe may take."""
     checkpoint: Checkpoint = Checkpoint()
     """Where checkpoints go."""
-    init: Init | None = Field(None, examples=[{"job": "lenet-digits"}])
+    init: Init | None = Field(default=None, examples=[{"job": "lenet-digits"}])
     """Weights to begin with, such as those of an earlier job, for fine-tuning."""
-    prices: PriceBookRef = Field("cloud-functions", examples=["flat"])
+    prices: PriceBookRef = Field(default="cloud-functions", examples=["flat"])
     """Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` such as
     `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that it is on.
     """
-    spot: Spot | None = Field(None, examples=[{"deadline": "52h"}])
+    spot: Spot | None = Field(default=None, examples=[{"deadline": "52h"}])
     """With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and takes on-demand ones
     when its deadline comes near. On Kubernetes a node is spot by its labels.
     """
-    objective: JobObjective = Field(JobObjective.SOONEST, json_schema_extra=no_default)
+    objective: JobObjective = Field(default=JobObjective.SOONEST, json_schema_extra=no_default)
     """`soonest`: the target as soon as the budget allows; `cheapest`: the target at the lowest cost, within `timeLimit`
     where there is one. Of a job without a target: `best-loss` (the default then), the lowest test loss, or
     `best-accuracy`.

@@ -112,33 +112,33 @@ class Program(SpecModel):
         examples=[["python", "train.py", "--lr", "0.1"]]
     )
     """The command and its arguments, one word each; no shell reads them."""
-    directory: Uri | None = Field(None, examples=["../programs/mnist"])
+    directory: Uri | None = Field(default=None, examples=["../programs/mnist"])
     """Folder that the command runs in, relative to the job file; without it, the job file's own. Of a job with an
     `image`, a folder of the image; without it, the image's own.
     """
-    code: ObjectName | None = Field(None, examples=["train-code"])
+    code: ObjectName | None = Field(default=None, examples=["train-code"])
     """Only on a cluster: a ConfigMap with files that the command finds in the folder it runs in; `-.-` in a key is a
     slash. `coach --context NAME run` and `submit` make it of the program's own folder.
     """
-    env: dict[VariableName, Word] = Field({}, max_length=200, examples=[{"OMP_NUM_THREADS": "1"}])
+    env: dict[VariableName, Word] = Field(default={}, max_length=200, examples=[{"OMP_NUM_THREADS": "1"}])
     """Environment variables that the command gets in addition to those that Coach itself has, or, of a job with an
     `image`, the image has.
     """
     secrets: dict[VariableName, SecretKey] = Field(
-        {}, max_length=100, examples=[{"HF_TOKEN": {"secret": "hub", "key": "token"}}]
+        default={}, max_length=100, examples=[{"HF_TOKEN": {"secret": "hub", "key": "token"}}]
     )
     """Only on a cluster: environment variables whose values are in Secrets. Coach never reads them."""
-    volumes: dict[MountPath, ObjectName] = Field({}, max_length=20, examples=[{"/data": "imagenet"}])
+    volumes: dict[MountPath, ObjectName] = Field(default={}, max_length=20, examples=[{"/data": "imagenet"}])
     """Only on a cluster: PersistentVolumeClaims by the folders at which the command sees them."""
     metrics: dict[MetricName, Metric] = Field(
-        {}, max_length=32, examples=[{"eval_loss": "val loss: ([0-9.]+)", "f1": "csv:logs/metrics.csv#val/f1"}]
+        default={}, max_length=32, examples=[{"eval_loss": "val loss: ([0-9.]+)", "f1": "csv:logs/metrics.csv#val/f1"}]
     )
     """Where each metric comes from: a regular expression for the lines that the command prints, with one group, around
     the number; or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines (JSON) or status, each with `#NAME` where the
     metric has another name there. One that is not here is found in lines and status; in lines also as `name: 0.31`,
     `name=0.31` or `name 0.31`. `epoch` is the learning curve's axis.
     """
-    samples_per_epoch: StrictInt | None = Field(None, ge=1, le=10**15, examples=[60000])
+    samples_per_epoch: StrictInt | None = Field(default=None, ge=1, le=10**15, examples=[60000])
     """Samples in one pass over the data, where the program reports `samples` in place of an epoch."""
     resumes: StrictBool = False
     """Whether the program, started again, goes on from its own newest checkpoint. Then a failure or a stop costs no
@@ -151,7 +151,7 @@ class Program(SpecModel):
     a batch of its own, so twice as many workers take twice as many samples a step; with `per-job` the program divides
     one batch among its workers, and nothing changes.
     """
-    stall_timeout: Annotated[Duration, Field(gt=0)] | None = Field(None, examples=["20m"])
+    stall_timeout: Annotated[Duration, Field(gt=0)] | None = Field(default=None, examples=["20m"])
     """Longest time between two reports; a program that reports nothing for longer is ended, as one that hangs. Without
     it a program hangs when none of its processes has computed, read or written for a long time: a minute and twice its
     longest interval so far, before its first report five minutes. A duration, or seconds.

@@ -60,17 +60,17 @@ CHANCE_OF_RUNNING_OUT = 0.05
 class Budget(SpecModel):
     """The most that the job may spend."""
 
-    amount: Number | None = Field(None, ge=1e-6, le=1e9, examples=[5.00])
+    amount: Number | None = Field(default=None, ge=1e-6, le=1e9, examples=[5.00])
     """The most that may be spent, in `currency`."""
-    currency: Currency | None = Field(None, examples=["USD"])
+    currency: Currency | None = Field(default=None, examples=["USD"])
     """ISO 4217 code, with an amount; the price book must have the same."""
     unlimited: OnlyTrue | None = None
     """True, in place of an amount: nothing limits what the job spends."""
-    account: Identifier | None = Field(None, examples=["team-a"])
+    account: Identifier | None = Field(default=None, examples=["team-a"])
     """The budget over jobs that pays, as `coach budget set` made it; with an amount or in place of it. An epoch starts
     when both cover it; where the account does not, the job waits.
     """
-    chance_of_running_out: Number | None = Field(None, gt=0.0, le=0.5, examples=[0.05])
+    chance_of_running_out: Number | None = Field(default=None, gt=0.0, le=0.5, examples=[0.05])
     """With an amount or account, of a job with a target: the probability that is accepted, for being faster, that the
     money ends before the target is reached; without it 0.05. The smaller it is, the more money is kept for epochs that
     may remain.
@@ -119,7 +119,7 @@ class InstancePrices(SpecModel):
     """Its cores."""
     memory: Memory = Field(examples=["200Gi"])
     """Its memory."""
-    gpu: StrictInt = Field(0, ge=0, le=64)
+    gpu: StrictInt = Field(default=0, ge=0, le=64)
     """Its GPUs."""
     whole: StrictBool = False
     """Whether whole machines are paid, as many as the gang takes."""
@@ -156,7 +156,7 @@ class InlinePrices(SpecModel):
     """Price of one call of a function."""
     instance: InstancePrices | None = None
     """A machine that the job's functions rent, in addition to the prices above."""
-    offer: str | None = Field(None, max_length=200)
+    offer: str | None = Field(default=None, max_length=200)
     """The offer of `coach prices` that these are of: where its price changes, the next epoch has the new one."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
@@ -189,9 +189,9 @@ PriceBookRef = Annotated[
 class Range(SpecModel):
     """Limits of the number of instances of a role."""
 
-    min: StrictInt = Field(1, ge=1, le=MAX_INSTANCES)
+    min: StrictInt = Field(default=1, ge=1, le=MAX_INSTANCES)
     """Smallest number in an epoch."""
-    max: StrictInt = Field(4, ge=1, le=MAX_INSTANCES)
+    max: StrictInt = Field(default=4, ge=1, le=MAX_INSTANCES)
     """Largest number in an epoch."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
@@ -202,9 +202,9 @@ class Range(SpecModel):
 class ServerRange(Range):
     """Limits of the number of parameter servers; 0 is all-reduce, which PyTorch jobs have."""
 
-    min: StrictInt = Field(1, ge=0, le=MAX_INSTANCES)
+    min: StrictInt = Field(default=1, ge=0, le=MAX_INSTANCES)
     """Smallest number in an epoch."""
-    max: StrictInt = Field(4, ge=0, le=MAX_INSTANCES)
+    max: StrictInt = Field(default=4, ge=0, le=MAX_INSTANCES)
     """Largest number in an epoch."""
 
 
@@ -215,7 +215,7 @@ class RoleResources(SpecModel):
     """Cores, as Kubernetes writes them: `500m` is half a core."""
     memory: Memory = Field(examples=["1Gi"])
     """Memory, as Kubernetes writes it."""
-    gpu: StrictInt = Field(0, ge=0, le=64)
+    gpu: StrictInt = Field(default=0, ge=0, le=64)
     """Whole GPU devices."""
 
     @property
@@ -266,9 +266,9 @@ class Policy(SpecModel):
 
     name: PolicyName = PolicyName.COACH
     """`coach` chooses epoch by epoch; `static` always uses `workers` and `servers`."""
-    workers: StrictInt | None = Field(None, ge=1, le=MAX_INSTANCES, examples=[2])
+    workers: StrictInt | None = Field(default=None, ge=1, le=MAX_INSTANCES, examples=[2])
     """Workers of every epoch, for `static` only."""
-    servers: StrictInt | None = Field(None, ge=0, le=MAX_INSTANCES, examples=[2])
+    servers: StrictInt | None = Field(default=None, ge=0, le=MAX_INSTANCES, examples=[2])
     """Servers of every epoch, for `static` only; without it 0 for PyTorch jobs without servers."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:

