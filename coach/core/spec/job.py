@@ -194,44 +194,29 @@ class JobSpec(SpecModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fills_in_no_servers(cls, value: Any) -> Any:
-        """The defaults of a job whose framework has no parameter servers."""
-        if not isinstance(value, dict) or value.get("framework") != Framework.PYTORCH:
+    def _fills_in(cls, value: Any) -> Any:
+        """The defaults that depend on other fields: of a job without a target, with a program, or without servers."""
+        if not isinstance(value, dict):
             return value
+        value, program = dict(value), isinstance(value.get("program"), dict)
+        aimless, served = value.get("target") is None, not program
+        if aimless:
+            value.setdefault("objective", JobObjective.BEST_LOSS.value)
+        if program:  # a fixed number of workers, and nothing else
+            value = {"framework": Framework.ANY.value, "servers": {"min": 0, "max": 0}} | value
+            if aimless:
+                value.setdefault("stopEarly", False)
+            if isinstance(workers := value.get("workers", {}), dict):
+                fixed = workers.get("min", 1)
+                value["workers"] = {"min": fixed, "max": fixed} | workers
+            if isinstance(resources := value.get("resources", {}), dict):
+                value["resources"] = {"scheduler": None, **resources}
         servers, policy = value.get("servers", {"max": 0}), value.get("policy")
-        if not isinstance(servers, dict) or servers.get("max") != 0:
-            return value
-        value = {**value, "servers": {"min": 0, **servers}}
-        if isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
-            value = {**value, "policy": {"servers": 0, **policy}}
+        if value.get("framework") == Framework.PYTORCH and isinstance(servers, dict) and servers.get("max") == 0:
+            value["servers"], served = {"min": 0, **servers}, False
+        if not served and isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
+            value["policy"] = {"servers": 0, **policy}
         return value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fills_in_what_programs_lack(cls, value: Any) -> Any:
-        """The defaults of a job with a program: a fixed number of workers, and nothing else."""
-        if not isinstance(value, dict) or not isinstance(value.get("program"), dict):
-            return value
-        workers, resources, policy = (value.get(key, {}) for key in ("workers", "resources", "policy"))
-        filled: dict[str, Any] = {"framework": Framework.ANY.value, "servers": {"min": 0, "max": 0}}
-        if value.get("target") is None:
-            filled["stopEarly"] = False
-        if isinstance(workers, dict):
-            fixed = workers.get("min", 1)
-            filled["workers"] = {"min": fixed, "max": fixed} | workers
-        if isinstance(resources, dict):
-            value = {**value, "resources": {"scheduler": None, **resources}}
-        if isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
-            value = {**value, "policy": {"servers": 0, **policy}}
-        return filled | value | ({"workers": filled["workers"]} if "workers" in filled else {})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fills_in_the_objective(cls, value: Any) -> Any:
-        """The default of a job without a target."""
-        if not isinstance(value, dict) or value.get("target") is not None or "objective" in value:
-            return value
-        return {**value, "objective": JobObjective.BEST_LOSS.value}
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         yield from self._model_conflicts() if self.program is None else self._program_conflicts(self.program)
