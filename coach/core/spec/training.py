@@ -318,10 +318,11 @@ class Optimizer(SpecModel):
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
         extra = self.__pydantic_extra__ or {}
+        twice = [key for key in ("learning_rate", "lr") if key in extra]
         if len(extra) > 32:
             yield conflict("", f"{len(extra)} further arguments", "at most 32")
-        for key in extra.keys() & {"learning_rate", "lr"}:
-            yield conflict(key, "said twice", "learningRate alone")
+        elif twice:
+            yield conflict(twice[0], "said twice", "learningRate alone")
 
     @property
     def arguments(self) -> dict[str, Any]:
