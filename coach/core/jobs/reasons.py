@@ -55,7 +55,7 @@ class Reason(StrEnum):
     state: State | None
     retry: Retry
 
-    def __new__(cls, value: str, words: str, state: State | None = None, retry: Retry = Retry.NEVER) -> Self:
+    def __new__(cls, value: str, words: str = "", state: State | None = None, retry: Retry = Retry.NEVER) -> Self:
         """See the class."""
         self = str.__new__(cls, value)
         self._value_, self.words, self.state, self.retry = value, words, state, retry
