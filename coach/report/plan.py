@@ -13,7 +13,7 @@ from coach.core.cluster import Allocation, Node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.gang import Pending
+from coach.core.gang.plan import Pending
 from coach.core.jobs.epoch import Epoch
 from coach.core.jobs.job import Job
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS

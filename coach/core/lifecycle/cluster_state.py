@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
-from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
-from coach.core.gang.plan import CLAIMS, plan_required
+from coach.core.gang.plan import CLAIMS, Gang, GangPlan, Pending, plan_gang, plan_on, plan_required
+from coach.core.gang.snapshot import Occupancy, PodRequest, Snapshot
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import giving_back
@@ -138,7 +138,7 @@ class ClusterState:
 
     def _suffices(self, job: Job, required: Allocation) -> bool:
         """Whether the job has the required pods, and all its pods are on available nodes."""
-        workers, servers = count_pods(job.pods)
+        workers, servers = Allocation.of(job.pods)
         enough = workers >= required.workers and servers >= required.servers
         return enough and all(held.pod.node in self._names for held in job.pods.values())
 
@@ -354,12 +354,6 @@ def _slots(on: NodeAllocations) -> Counter[tuple[str, Role]]:
         slots[node, Role.WORKER], slots[node, Role.SERVER] = workers, servers
     slots[next(iter(on)), Role.SCHEDULER] = 1
     return slots
-
-
-def count_pods(pods: Iterable[PodId]) -> Allocation:
-    """The number of workers and servers among `pods`."""
-    roles = [pod.role for pod in pods]
-    return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
 
 
 def queue_key(job: Job) -> tuple[int, float, str]:

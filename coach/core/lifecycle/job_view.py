@@ -8,7 +8,7 @@ from functools import cache, cached_property, partial
 from itertools import tee
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, PodId, Resources, Role
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job, Phase
@@ -103,11 +103,11 @@ class ReducerJobView:
     @property
     def standing(self) -> dict[str, Allocation]:
         """Workers and servers on each node, the scheduler's node first; without pods being released."""
-        nodes: dict[str, list[Role]] = {}
+        nodes: dict[str, list[PodId]] = {}
         pods = [held.pod for held in self._job.pods.values() if not held.releasing]
         for pod in sorted(pods, key=lambda pod: pod.id.role is not Role.SCHEDULER):
-            nodes.setdefault(pod.node, []).append(pod.id.role)
-        return {node: Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER)) for node, roles in nodes.items()}
+            nodes.setdefault(pod.node, []).append(pod.id)
+        return {node: Allocation.of(ids) for node, ids in nodes.items()}
 
     @property
     def fixed(self) -> Allocation | None:

@@ -19,7 +19,7 @@ from typing import Any
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Placement, Pod, PodId, Role, by_node
 from coach.core.estimation import numerics
 from coach.core.estimation.interval import Interval
-from coach.core.gang import GangPlan, Pending
+from coach.core.gang.plan import GangPlan, Pending
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
@@ -35,7 +35,6 @@ from coach.core.lifecycle.account_wait import same_wait, shortage
 from coach.core.lifecycle.cluster_state import (
     ClusterState,
     NodeAllocations,
-    count_pods,
     desired_pods,
     misplaced,
     plan_alone,
@@ -325,7 +324,7 @@ class Reducer:
             if not left and event.reason.retry is Retry.FREE:
                 self._fill(job, event.at)
             elif may_pass and self._required_are_in(job, left):
-                self._degrade(job, event.at, count_pods(left), f"{event.reason.value}: {event.message}")
+                self._degrade(job, event.at, Allocation.of(left), f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
         self._capacity_changed()
@@ -679,7 +678,7 @@ class Reducer:
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
-            self._degrade(job, at, count_pods(ready), late)
+            self._degrade(job, at, Allocation.of(ready), late)
         elif self._unplaced(job) and (self._start_smaller(job, at, late) or self._leave_queue(job, at)):
             pass
         elif self._unplaced(job) and job.billed_resources == NOTHING:
@@ -707,7 +706,7 @@ class Reducer:
     @staticmethod
     def _required_are_in(job: Job, pods: Iterable[PodId]) -> bool:
         pods = list(pods)
-        workers, servers = count_pods(pods)
+        workers, servers = Allocation.of(pods)
         least = max(job.minimum.servers, min(1, job.desired.servers if job.desired else 0))
         return (
             sum(pod.role is Role.SCHEDULER for pod in pods) >= job.spec.resources.schedulers

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coach.core.gang import PendingReason
+from coach.core.gang.plan import PendingReason
 from coach.core.jobs.reasons import REFUSED, RESUMABLE, Reason, Retry, State
 
 ROOT = Path(__file__).parents[3]

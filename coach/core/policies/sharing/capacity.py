@@ -116,12 +116,8 @@ def _lasting(job: JobView, goal: Allocation | None) -> tuple[bool, Allocation, A
     if goal is not None and job.fixed is None and not job.affordable(floor):
         # The smallest allocation may cost more an epoch than a larger one.
         floor = goal
-    return job.objective is Objective.CHEAPEST, floor, _asks(_parts(job))
-
-
-def _parts(job: JobView) -> tuple[Vector, Vector, Vector]:
-    requests = job.requests
-    return _vector(requests[Role.WORKER]), _vector(requests[Role.SERVER]), _vector(requests[Role.SCHEDULER])
+    worker, server, scheduler = (_vector(job.requests[role]) for role in (Role.WORKER, Role.SERVER, Role.SCHEDULER))
+    return job.objective is Objective.CHEAPEST, floor, _asks((worker, server, scheduler))
 
 
 def _vector(amount: Resources) -> Vector:
