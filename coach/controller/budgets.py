@@ -6,6 +6,7 @@ stays until no job needs its account, which is then removed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -51,7 +52,7 @@ async def obey(found: Object, service: Service) -> str:
                 await service.remove_account(name)
             return ""
         new = wanted(found)
-        if account is None or account.terms() != new.at_time(account.set_at):
+        if account is None or account.terms() != replace(new, at=account.set_at):
             await service.set_account(new)
     except UserError as error:
         return str(error)

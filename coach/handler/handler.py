@@ -13,19 +13,19 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from coach import collector
 from coach.core.cluster import Placement, Pod, PodId
 from coach.core.errors import CoachError, UserError
-from coach.core.estimation.fit import fit_models
 from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.accounts import Accounts
 from coach.core.jobs.epoch import EpochReport
-from coach.core.jobs.fitted_models import FittedCurve
+from coach.core.jobs.fitted_models import FittedCurve, fit_models
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.account_wait import shortage
@@ -196,7 +196,7 @@ class Handler:
     def set_account(self, wanted: ev.AccountSet) -> None:
         """Set the terms of a budget over jobs, or remove it. Raises UserError where that cannot be."""
         accounts.refuse(self.accounts, self.jobs, wanted)
-        self._send(wanted.at_time(self.now()))
+        self._send(replace(wanted, at=self.now()))
 
     def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:
         """Go on with a job that was suspended or whose handler died."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from coach.core.spec.job import Framework
+from coach.core.spec.training import Framework
 
 #: A larger file is not parsed: the tree takes many times its size.
 MAX_PARSED_BYTES = 1 << 20

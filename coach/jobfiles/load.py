@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.cluster import Resources
-from coach.core.spec.job import DataFormat, Framework, TrainingJob
-from coach.core.spec.training import MAX_FILES, file_and_net
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import MAX_FILES, DataFormat, Framework, file_and_net
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles import siblings
 from coach.jobfiles.changes import NO_CHANGES, Changes

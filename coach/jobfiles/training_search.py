@@ -12,7 +12,8 @@ from pydantic import Field, StringConstraints
 from pydantic_core import ErrorDetails
 
 from coach.core.errors import UserError
-from coach.core.spec.job import API_VERSION, Metadata, TrainingJob
+from coach.core.spec.job import API_VERSION, TrainingJob
+from coach.core.spec.training import Metadata
 from coach.core.spec.types import Currency, Duration, Identifier, SpecModel, StrictInt
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.load import load_contents
@@ -163,9 +164,9 @@ def _right(at: tuple[str, ...]) -> str:
         ("spec", "budget"): SearchBudget,
     }
     part = parts.get(at[:-1], TrainingSearchSpec)
-    fields = {field.alias or name: field for name, field in part.model_fields.items()}
+    fields = {field.alias or name: name for name, field in part.model_fields.items()}
     if at[-1] in fields:
-        return fields[at[-1]].description or f"a {at[-1]}"
+        return part.meaning(fields[at[-1]]) or f"a {at[-1]}"
     close = difflib.get_close_matches(at[-1], fields, 1, 0.6)
     return f"did you mean {close[0]}?" if close else f"one of {', '.join(fields)}"
 

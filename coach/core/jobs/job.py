@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, Pod, PodId, Resources, Role, by_node
+from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, Pod, PodId, Resources, by_node
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownCurve, KnownSpeed
@@ -302,8 +302,7 @@ class Job:
     @property
     def held(self) -> Allocation:
         """Workers and servers that it holds, ready or not, without those being released."""
-        roles = [pod_id.role for pod_id, held in self.pods.items() if not held.releasing]
-        return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
+        return Allocation.of(pod for pod, held in self.pods.items() if not held.releasing)
 
     @property
     def epochs_trained(self) -> float:

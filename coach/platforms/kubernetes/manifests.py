@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from coach.core.cluster import Pod, PodId, Role
-from coach.core.spec.job import Framework, TrainingJob
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.platforms.base import GangSize
 from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.settings import USER, Settings

@@ -20,7 +20,8 @@ from fastapi.responses import StreamingResponse
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
-from coach.core.spec.job import Framework, TrainingJob
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError

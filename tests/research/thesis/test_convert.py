@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from coach.core.cluster import Allocation
-from coach.core.spec.job import DataFormat, PolicyName
+from coach.core.spec.resources import PolicyName
+from coach.core.spec.training import DataFormat
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, read_jobs
 from coach_research.thesis import job_files
