@@ -37,7 +37,8 @@ _OTHERWISE: dict[str, Any] = {
 
 def dump(job: Job) -> tuple[str, int, bytes]:
     """The job, how many of its epochs are packed, and the packed epochs. Packs them in the job itself too."""
-    job.epochs = epochs = EpochArchive.of(job.epochs)
+    epochs = job.epochs if isinstance(job.epochs, EpochArchive) else EpochArchive(job.epochs)
+    job.epochs = epochs
     epochs.pack()
     values = {name: getattr(job, name) for name in _types()}
     values["job_file"] = job.job_file.to_json()
