@@ -153,15 +153,7 @@ class Session(Foreground):
                 if words := budget_warning(one.spec, past, self.nodes):
                     self._say(words)
                 self._pending.add(one.name)
-                self.home.make_folders(one.name)
-                handler.submit(
-                    one.spec,
-                    checkpoints_uri(self.home, one.spec, handler.checkpoints),
-                    known_points(past.values(), one.spec, self.nodes),
-                    known_epochs(past.values(), one.spec),
-                    weights=initial_weights(past, one.spec),
-                    known_curves=known_curves(past.values(), one.spec),
-                )
+                submit_new(handler, self.home, one.spec, past, self.nodes)
             elif (job := handler.jobs[one.name]).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)
                 if self._accepted is not None:
@@ -179,6 +171,27 @@ class Session(Foreground):
         if isinstance(event, ev.JobSubmitted | ev.ResumeRequested):
             self._pending.discard(event.job)
         self._show(lambda: self._watcher.happened(event, actions))
+
+
+def submit_new(  # noqa: PLR0917 - what a new job is made of
+    handler: Handler,
+    home: StateDirectory,
+    spec: TrainingJob,
+    past: Mapping[str, StoredJob],
+    nodes: tuple[Node, ...],
+    request: str = "",
+) -> None:
+    """Submit a new job, with the measurements of similar ones among `past`. Raises UserError."""
+    home.make_folders(spec.name)
+    handler.submit(
+        spec,
+        checkpoints_uri(home, spec, handler.checkpoints),
+        known_points(past.values(), spec, nodes),
+        known_epochs(past.values(), spec),
+        request,
+        weights=initial_weights(past, spec),
+        known_curves=known_curves(past.values(), spec),
+    )
 
 
 def checkpoints_uri(home: StateDirectory, spec: TrainingJob, shared: str | None) -> str:

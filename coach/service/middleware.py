@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import time
 from collections.abc import Callable
 
 from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coach.core.errors import UserError
@@ -98,9 +98,9 @@ class Guard:
             headers = dict(scope["headers"])
             refused, error = self._refusal(scope["method"], scope["path"], headers)
             if error:
-                await _refuse(noting, refused, error)
+                await _refuse(scope, receive, noting, refused, error)
             elif _declared(headers) > MAX_BODY:
-                await _refuse(noting, 413, _TOO_LARGE)
+                await _refuse(scope, receive, noting, 413, _TOO_LARGE)
             else:
                 await self._app(scope, bounded, noting)
         finally:
@@ -147,12 +147,6 @@ def _declared(headers: dict[bytes, bytes]) -> int:
     return int(length) if length.isdigit() and len(length) < 20 else 0
 
 
-async def _refuse(send: Send, status: int, error: str) -> None:
-    body = json.dumps({"error": error, "problems": []}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    else:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, error: str) -> None:
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {"connection": "close"}
+    await JSONResponse({"error": error, "problems": []}, status, headers)(scope, receive, send)

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import uvicorn
-
 from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
@@ -27,7 +25,7 @@ from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
 from coach.report.accounting import account_rows, spending_rows
 from coach.report.row_types import AccountRow, JobDetails, JobRow, SpendingRow
-from coach.service.bind import Http, listen
+from coach.service.bind import answering, listen
 from coach.service.http_app import make_app
 from coach.service.operations import ReadOnlyError, Service
 
@@ -160,16 +158,13 @@ async def _serve(service: ReadOnlyService, listening: socket.socket, ready: Call
     port = listening.getsockname()[1]
     # Nothing but the browser calls it, so its token is for this process alone.
     app = make_app(service, secrets.token_urlsafe(32), port=port)
-    http = Http(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"))
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    answering = asyncio.create_task(http.serve(sockets=[listening]))
     looking = asyncio.create_task(service.look())
-    ready(f"http://127.0.0.1:{port}", app.state.logins.code())
-    await asyncio.wait({answering, looking, asyncio.create_task(stopped.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    service.stopping = True
-    service.wake()
-    looking.cancel()
-    http.should_exit = True
-    await asyncio.gather(answering, looking, return_exceptions=True)
+    async with answering(service, app, listening) as answers:
+        ready(f"http://127.0.0.1:{port}", app.state.logins.code())
+        ends = {answers, looking, asyncio.create_task(stopped.wait())}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)

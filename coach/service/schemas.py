@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coach.core.cluster import Instance
 from coach.handler.search.standing import SearchRow, TrialRow
+from coach.report.accounting import Balance
 from coach.report.row_types import (
     AccountRow,
     EpochRow,
@@ -381,6 +382,8 @@ class Events(BaseModel):
 class Range(BaseModel):
     """An expected value with its 80 % interval."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     low: float
     expected: float
     high: float
@@ -502,14 +505,6 @@ class Span(BaseModel):
     end: float
     counted: bool
     running: bool
-
-
-class Balance(BaseModel):
-    """Money at a time (seconds since 1970): spent, and reserved in addition."""
-
-    at: float
-    spent: float
-    reserved: float
 
 
 class Speed(BaseModel):
@@ -637,6 +632,8 @@ class RecordRow(BaseModel):
 
 class ProgressRow(BaseModel):
     """The progress of a running epoch: samples trained, of how many."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     token: str
     state: str

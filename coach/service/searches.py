@@ -4,47 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.jobs.events import AccountSet
-from coach.core.jobs.job import Job
 from coach.core.money import to_amount
 from coach.core.search.freeze_thaw import FreezeThaw
 from coach.handler.accounts import terms
-from coach.handler.handler import Handler
 from coach.handler.search.definition import Definition, known, load, named, save
 from coach.handler.search.driver import Driver
 from coach.handler.search.session import money_left
 from coach.handler.search.standing import SearchRow, Standing, TrialRow, standing, standing_on
-from coach.handler.state.state_directory import StateDirectory, StoredJob
+from coach.handler.state.state_directory import StoredJob
 from coach.jobfiles.search_space import SEARCH
 from coach.jobfiles.training_search import load_search
 
+if TYPE_CHECKING:
+    from coach.service.operations import Service
+
 log = logging.getLogger("coach.service")
-
-
-class Service(Protocol):
-    """What searches need of the service."""
-
-    home: StateDirectory
-    handler: Handler
-    nodes: tuple[Node, ...]
-    read_only: bool
-
-    @property
-    def jobs(self) -> dict[str, Job]:
-        """See `coach.service.operations.Service`."""
-
-    async def set_account(self, wanted: AccountSet) -> object:
-        """See there."""
-
-    async def until(self, done: Callable[[], bool]) -> None:
-        """See there."""
 
 
 class Searches:

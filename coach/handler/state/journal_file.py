@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
-import time
 from pathlib import Path
-from typing import IO
 
 from coach.core.errors import PermanentError, UserError
 
@@ -45,18 +42,6 @@ REQUESTED = "type IN ('JobSubmitted', 'ResumeRequested')"
 
 class JournalBusyError(UserError):
     """Another handler writes this journal."""
-
-
-def lock_file(path: Path, lock: IO[str]) -> None:
-    """Lock the file for the one handler. `Journal.held` of another process holds it for a moment: try again."""
-    for pause in (0.1, 0.2, None):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if pause is None:
-                raise JournalBusyError(f"{path}: another handler has this journal") from error
-            time.sleep(pause)
 
 
 def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None = None) -> int:

@@ -36,7 +36,7 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
             )
             for one in attempts(records, job.name)
         ],
-        money=[schemas.Balance(at=one.at, spent=one.spent, reserved=one.reserved) for one in money(records, job.name)],
+        money=money(records, job.name),
         budget=None if budget is None else to_amount(budget),
         currency=job.price_book.currency,
         speed=[
@@ -74,9 +74,7 @@ def _curve(job: Job) -> schemas.Curve:
             for one in job.evaluated_epochs
         ],
         fitted=_fitted(job),
-        end=None
-        if last is None or not math.isfinite(last.high)
-        else schemas.Range(low=last.low, expected=last.expected, high=last.high),
+        end=schemas.Range.model_validate(last) if last and math.isfinite(last.high) else None,
     )
 
 
