@@ -22,7 +22,6 @@ from coach.core.spec.training import MAX_FILES, file_and_net
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles import siblings
 from coach.jobfiles.changes import NO_CHANGES, Changes
-from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.framework import MAX_PARSED_BYTES, defined, guess
 from coach.jobfiles.optimizers import Knows, nothing_known
@@ -47,6 +46,12 @@ OF_EXAMPLES = (".data", "mnist-digits")
 _HOW_TO_GET = {
     DataFormat.IDX: "get the MNIST IDX files and",
     DataFormat.CIFAR10: "get the CIFAR-10 binary files and",
+}
+#: What would be right for data of a format that is a folder (True), or a file, and should not be.
+_STORED = {
+    (DataFormat.NPZ, True): "NumPy's archive, as numpy.savez writes it, with x_train, y_train, x_test and y_test",
+    (DataFormat.DIGITS_JSON, False): "a folder with 0.json to 9.json, which `make data` gets",
+    (DataFormat.IDX, False): "a folder with MNIST's four IDX files, compressed or not",
 }
 
 
@@ -312,7 +317,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
             return [found.problem(at, "not a file", _shown(path), "a file or folder")]
         if is_model and status.st_size > MAX_MODEL_BYTES:
             return [found.problem(at, "too large for a model file", _shown(path), "a Python file")]
-        problems = [] if is_model else _other_format(found, path)
+        problems = [] if is_model else _not_so_stored(found, path, status.st_mode)
         # The functions check a folder's hash: they know which of its files are read.
         left = "sha256" not in holder or stat.S_ISDIR(status.st_mode) or status.st_size > MAX_HASHED_BYTES
         if problems or (left and not is_model):
@@ -389,19 +394,14 @@ def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequen
     return []
 
 
-def _other_format(found: _Found, path: Path) -> list[Problem]:
-    """What shows that local data is not of the format that the file says. Raises OSError."""
-    data = found.job.spec.data
-    if data is None:
+def _not_so_stored(found: _Found, path: Path, mode: int) -> list[Problem]:
+    """A folder where data of the format is one file, or the other way round. The functions check what is in it."""
+    data, is_folder = found.job.spec.data, stat.S_ISDIR(mode)
+    right = None if data is None else _STORED.get((data.format, is_folder))
+    if right is None or data is None or not found.wrote(("spec", "data", "format"), data.format.value):
         return []
-    named = data.format
-    if not found.wrote(("spec", "data", "format"), named.value) or (wrong := mismatch(path, named)) is None:
-        return []
-    then = f"; then: coach validate {shlex.quote(str(found.path))}"
-    if wrong.format is None:
-        return [found.problem(("spec", "data", "uri"), wrong.problem, wrong.seen, wrong.right + then)]
-    seen = f"{show(named.value)}, but {path.name} holds {wrong.format}"
-    return [found.problem(("spec", "data", "format"), "the data has another format", seen, f"{wrong.format}{then}")]
+    problem, seen = ("not a file", "is a folder") if is_folder else ("not a folder", "is a file")
+    return [found.problem(("spec", "data", "uri"), problem, f"{path.name} {seen}", right)]
 
 
 def _instead(found: _Found, field: str, path: Path) -> str:
