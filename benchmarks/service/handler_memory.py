@@ -169,7 +169,6 @@ class Idle:
     programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
-    sees_checkpoints = True
 
     async def open(self, events: Any) -> Cluster:
         """One node."""

@@ -37,7 +37,7 @@ from coach.handler import accounts, warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
 from coach.handler.price_changes import LOOK_SECONDS, changed
-from coach.handler.state.checkpoints import in_a_store, kept, obsolete, sweep
+from coach.handler.state.checkpoints import obsolete
 from coach.handler.state.journal import Journal
 from coach.handler.state.snapshots import due
 from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
@@ -438,8 +438,7 @@ class Handler:
             failed(Reason.FUNCTION_LOST, f"{lost[0]} was lost before the epoch began")
             return
         addresses = {pod: job.pods[pod].address for pod in action.pods}
-        sweeps = self._platform.sees_checkpoints and not in_a_store(job.checkpoints)
-        old = () if sweeps else obsolete(job)
+        old = () if job.spec.program else obsolete(job)
         due = action.at + action.deadline
         last = job.epochs[-1] if job.epochs and job.epochs[-1].group == action.group else None
         order = EpochOrder(action, job.job_file, addresses, due, old, last.report.mark if last else 0)
@@ -458,8 +457,6 @@ class Handler:
                 failed(*wrong, invocations)
                 return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
-            if sweeps and job.spec.program is None:
-                await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out, *kept(job))
         finally:
             self.progress.pop(action.job, None)
 

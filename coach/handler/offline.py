@@ -24,7 +24,6 @@ class NullPlatform(Platform):
     programs_outlive = False
     places_pods = False
     checkpoints = None
-    sees_checkpoints = True
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """No nodes."""
