@@ -16,8 +16,7 @@ from coach.core.search.freeze_thaw import FreezeThaw
 from coach.handler.accounts import terms
 from coach.handler.search.definition import Definition, known, load, named, save
 from coach.handler.search.driver import Driver
-from coach.handler.search.session import money_left
-from coach.handler.search.standing import SearchRow, Standing, TrialRow, standing, standing_on
+from coach.handler.search.standing import SearchRow, Standing, TrialRow, standing_on
 from coach.handler.state.state_directory import StoredJob
 from coach.jobfiles.search_space import SEARCH
 from coach.jobfiles.training_search import load_search
@@ -52,9 +51,6 @@ class Searches:
 
     def standing(self, definition: Definition) -> Standing:
         """A search as its jobs are now."""
-        if self._service.read_only:  # its handler has no accounts
-            amount, spent, _ = money_left(self._service.home, definition.name)
-            return standing(definition, self._service.jobs, to_amount(amount - spent))
         return standing_on(definition, self._service.handler)
 
     def all(self) -> Iterator[Standing]:
