@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -91,15 +90,6 @@ class _Found:
         return Problem(str(self.path), line, column, dotted(at), problem, seen, right)
 
 
-def read_jobs(data: bytes | str, name: str = "job.yaml", knows: Knows = nothing_known) -> list[TrainingJob]:
-    """The jobs in the text of a job file, paths as they stand there. Raises JobFileError, mistakes in `name`."""
-    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    found, problems = _read(encoded, Path(name), lambda document, path: None, knows, NO_CHANGES)
-    if problems:
-        raise JobFileError(problems)
-    return [one.job for one in found]
-
-
 def load_jobs(
     paths: Iterable[Path | str],
     *,
@@ -148,7 +138,7 @@ def load_contents(
         if isinstance(data, Problem):
             problems.append(data)
             continue
-        jobs, mistakes = _read(data, path, partial(_framework, inside=inside, volumes=volumes), knows, changes)
+        jobs, mistakes = _read(data, path, inside, volumes, knows, changes)
         found += jobs
         problems += mistakes
     problems += _named_twice(found)
@@ -179,10 +169,11 @@ def _contents(path: Path) -> bytes:
         return file.read(MAX_BYTES + 1)
 
 
-def _read(
+def _read(  # noqa: PLR0917
     data: bytes | YamlNode,
     path: Path,
-    framework: Callable[[YamlNode, Path], Framework | None],
+    inside: Sequence[Path] | None,
+    volumes: Sequence[Path],
     knows: Knows,
     changes: Changes,
 ) -> tuple[list[_Found], list[Problem]]:
@@ -191,7 +182,7 @@ def _read(
     found = []
     for document in documents:
         defaults = changes.apply(document)
-        guessed = framework(document, path)
+        guessed = _framework(document, path, inside, volumes)
         job, mistakes = check(document, str(path), reported, guessed, knows)
         problems += [changes.placed(mistake, defaults) for mistake in mistakes]
         if job is not None:
