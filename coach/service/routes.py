@@ -79,7 +79,6 @@ class Context:
     service: Service
     metrics: Metrics
     stories: Stories
-    longest_wait: float
     #: By Idempotency-Key: held by the request with it that is under way.
     keys: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -106,7 +105,7 @@ class Context:
             return next(reader.rows(names, after, 1), None) is not None
 
         if seconds > 0 and not news():
-            await self.service.changed(min(seconds, self.longest_wait), news)
+            await self.service.changed(seconds, news)
 
 
 async def _context(request: Request) -> Context:

@@ -36,7 +36,6 @@ from coach.report.history import EventFormatter
 from coach.service.bind import allow_many_files, answering, listen, refuse_strangers
 from coach.service.http_app import make_app
 from coach.service.operations import Service
-from coach.service.schemas import LONGEST_WAIT
 from coach.service.views.messages import sending
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ class Serving:
     """How to serve.
 
     `token` None: the state folder's own. `folders`: those in which job files may name paths. `volumes`: folders that
-    only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
-    for new records (seconds). `host_names`: those by which browsers may reach the page. `companion` runs as long as
+    only the functions have, in which job files may name paths too.
+    `host_names`: those by which browsers may reach the page. `companion` runs as long as
     the service does. `notify`: who is sent messages (`coach.service.views.messages`); empty where none is sent.
     `lead`: of several handlers this one leads, by a lease.
     """
@@ -68,7 +67,6 @@ class Serving:
     token: Path | None = None
     folders: tuple[Path, ...] = ()
     volumes: tuple[Path, ...] = ()
-    longest_wait: float = LONGEST_WAIT
     host_names: frozenset[str] = frozenset()
     companion: Callable[[Service], Coroutine[Any, Any, None]] | None = None
     notify: str = ""
@@ -136,7 +134,7 @@ class _Running:
         self.task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number, least in ((signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)):
-            loop.add_signal_handler(number, self._signalled, least)
+            loop.add_signal_handler(number, self._stop, least)
         allow_many_files()
         serving = self.serving
         handler: Handler | None = None
@@ -167,68 +165,39 @@ class _Running:
             log.info("going on with %s: %s", formatting.count(len(left), "job"), ", ".join(left[:20]))
         host, port = self.listening.getsockname()[:2]
         url = f"http://{'[' + host + ']' if ':' in host else host}:{port}"
-        app = make_app(
-            service,
-            endpoint.read_token(self.token),
-            longest_wait=serving.longest_wait,
-            port=port,
-            hosts=serving.host_names,
-        )
+        app = make_app(service, endpoint.read_token(self.token), port=port, hosts=serving.host_names)
         async with answering(service, app, self.listening) as answers:
             here = endpoint.Endpoint(url, os.getpid(), str(self.token), metadata.version("coach-trainer"))
             endpoint.publish(serving.home, here)
             self.planned()
             self.ready(here)
             self.service = service
+            works = [service.handler.wait(lambda: False), self._all_stopped(service)]
+            works += [serving.companion(service)] if serving.companion else []
+            ends = [asyncio.create_task(work) for work in works]
             warming = asyncio.create_task(service.warm())
-            companion = asyncio.create_task(self._accompany(service))
             try:
-                await self._until_stopped(service, answers, companion)
+                done, _ = await asyncio.wait({answers, *ends}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()  # raises what ended handler, API or companion
+                if answers in done:
+                    raise PermanentError("the API ended by itself; the jobs go on with the next: coach serve")
             finally:
-                warming.cancel()
-                companion.cancel()
+                for task in (warming, *ends):
+                    task.cancel()
                 endpoint.withdraw(serving.home)
                 service.stopping = True
                 service.wake()
-                await asyncio.gather(warming, companion, return_exceptions=True)
-
-    async def _accompany(self, service: Service) -> None:
-        if self.serving.companion:
-            await self.serving.companion(service)
-        else:
-            await asyncio.Event().wait()
-
-    async def _until_stopped(
-        self, service: Service, answering: asyncio.Task[None], companion: asyncio.Task[None]
-    ) -> None:
-        """Until it was asked to stop and no job does anything more. Raises what ended handler, API or companion."""
-        running = asyncio.create_task(service.handler.wait(lambda: False))
-        stopped = asyncio.create_task(self._all_stopped(service))
-        try:
-            await asyncio.wait({running, stopped, answering, companion}, return_when=asyncio.FIRST_COMPLETED)
-            if companion.done():
-                companion.result()
-            if running.done():
-                running.result()
-            if answering.done():
-                answering.result()
-                raise PermanentError("the API ended by itself; the jobs go on with the next: coach serve")
-        finally:
-            for task in (running, stopped):
-                task.cancel()
-            await asyncio.gather(running, stopped, return_exceptions=True)
+                await asyncio.gather(warming, *ends, return_exceptions=True)
 
     async def _all_stopped(self, service: Service) -> None:
+        """Return when it was asked to stop, and no job does anything more."""
         await self.stop_asked.wait()
         await service.until(lambda: all(over(job) or name in self.left for name, job in service.jobs.items()))
 
-    def _signalled(self, least: int) -> None:
-        self._stop(max(least, self.stops + 1))
-
-    def _stop(self, level: int) -> None:
+    def _stop(self, least: int) -> None:
         """Stop. 1: at the running epochs' checkpoints. 2: at once, at the last checkpoints. 3: without waiting."""
-        if level <= self.stops:
-            return
+        level = max(least, self.stops + 1)
         self.stops = level
         log.info(
             {

@@ -36,7 +36,6 @@ def main() -> int:
                     lambda home, now: platform,
                     port=port,
                     folders=(Path.cwd(),),
-                    longest_wait=float(sys.argv[3]) if len(sys.argv) > 3 else 60.0,
                     lead=lead,
                 ),
                 lambda endpoint: print(f"ready {endpoint.url}", flush=True),

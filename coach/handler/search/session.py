@@ -72,8 +72,7 @@ class SearchSession(Session):
         self.handler = handler = Handler(platform, journal, self.policy, resumed=())
         handler.observers.append(self._observe)
         async with self._watched(), handler:
-            known = handler.accounts.known.get(self._definition.name)
-            if known is None or known.amount != self._account.amount:
+            if not self._account_is_set(handler):
                 handler.set_account(self._account)
             await handler.wait(lambda: self._account_is_set(handler))
             self._driver = driver = Driver(self._definition, self.home, handler, self.nodes, past.values, self._say)

@@ -139,7 +139,8 @@ class Operations:
     Without arguments: the running one of COACH_HOME. Raises UserError where there is none.
     """
 
-    def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
+    def _find(self, endpoint: Endpoint | None, url: str, token: str) -> dict[str, Any]:
+        """Options of a connection."""
         if bool(url) != bool(token):
             raise UserError("a client needs both url and token, or neither: then it finds the service of COACH_HOME")
         if not url:
@@ -147,7 +148,8 @@ class Operations:
             url, token = endpoint.url, endpoint.token
         self.url = url.rstrip("/")
         self.endpoint = endpoint
-        self._headers = {"Authorization": f"Bearer {token}"}
+        headers = {"Authorization": f"Bearer {token}"}
+        return {"base_url": self.url, "headers": headers, "timeout": TIMEOUT, "trust_env": False}
 
     def _silent(self, error: Exception) -> TemporaryError:
         process = f" (process {self.endpoint.pid})" if self.endpoint else ""

@@ -28,8 +28,7 @@ class Client(Operations):
     """
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
-        super().__init__(endpoint, url=url, token=token)
-        self._http = httpx.Client(base_url=self.url, headers=self._headers, timeout=TIMEOUT, trust_env=False)
+        self._http = httpx.Client(**self._find(endpoint, url, token))
 
     def __enter__(self) -> Client:
         return self
@@ -91,8 +90,7 @@ class AsyncClient(Operations):
     """The same for coroutines: `async with AsyncClient() as coach: await coach.list_jobs()`."""
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
-        super().__init__(endpoint, url=url, token=token)
-        self._http = httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=TIMEOUT, trust_env=False)
+        self._http = httpx.AsyncClient(**self._find(endpoint, url, token))
 
     async def __aenter__(self) -> AsyncClient:
         return self
