@@ -60,7 +60,7 @@ def test_a_folder_where_a_file_is_meant_is_a_mistake_and_the_other_way_round(
 
 
 def test_a_remote_uri_is_never_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coach.jobfiles.load._checked", lambda *_: pytest.fail("looked at"))
+    monkeypatch.setattr("coach.jobfiles.load._not_so_stored", lambda *_: pytest.fail("looked at"))
     for uri in ("s3://bucket/a.npz", "gs://bucket/mnist"):
         assert len(load_jobs([job(tmp_path, f"format: npz, uri: '{uri}'")])) == 1
     assert len(load_jobs([job(tmp_path, "format: npz, uri: nowhere")], check_files=False)) == 1
