@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse
@@ -55,20 +56,19 @@ async def refuse_unknown_queries(request: Request) -> None:
             raise UserError(f"unknown query parameter {show(name)} - this request knows {right}")
 
 
+@dataclass
 class Guard:
     """ASGI middleware. Without token or cookie a request gets 401 before its body is read; a body over the limit 413.
 
     `hosts`: names of the service in addition to its addresses, for browsers.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, token: str, note: Note, logins: Logins, hosts: frozenset[str] = frozenset()
-    ) -> None:
-        self._app = app
-        self._token = token.encode()
-        self._note = note
-        self._logins = logins
-        self._hosts = hosts
+    app: ASGIApp
+    _: KW_ONLY
+    token: str
+    note: Note
+    logins: Logins
+    hosts: frozenset[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -102,12 +102,12 @@ class Guard:
             elif _declared(headers) > MAX_BODY:
                 await _refuse(scope, receive, noting, 413, _TOO_LARGE)
             else:
-                await self._app(scope, bounded, noting)
+                await self.app(scope, bounded, noting)
         finally:
             seconds = time.monotonic() - began
             route = scope["coach"].get("route") or "other"
             if route not in ENDLESS:
-                self._note(scope["method"], route, status, seconds)
+                self.note(scope["method"], route, status, seconds)
             level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
             log.log(level, "%s %s %d %.1f ms", scope["method"], _shown(scope), status, seconds * 1000)
 
@@ -118,10 +118,10 @@ class Guard:
         page = method in ("GET", "HEAD") and (path in ("/", PAGE) or path.startswith(f"{PAGE}/"))
         cookie = headers.get(b"cookie", b"").decode("latin-1")
         login = path == LOGIN and method == "POST"
-        known = not page and self._logins.knows(cookie)
+        known = not page and self.logins.knows(cookie)
         if not (page or login or known):
             return 401, _UNKNOWN
-        if not host_is_ours(headers.get(b"host", b"").decode("latin-1"), self._hosts):
+        if not host_is_ours(headers.get(b"host", b"").decode("latin-1"), self.hosts):
             return 403, _HOST
         if page:
             return 200, ""
@@ -133,7 +133,7 @@ class Guard:
     def _knows(self, header: bytes) -> bool:
         """Whether this is our token, in constant time."""
         kind, _, shown = header.partition(b" ")
-        return kind.lower() == b"bearer" and secrets.compare_digest(shown.strip(), self._token)
+        return kind.lower() == b"bearer" and secrets.compare_digest(shown.strip(), self.token.encode())
 
 
 def _shown(scope: Scope) -> str:

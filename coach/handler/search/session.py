@@ -68,7 +68,7 @@ class SearchSession(Session):
     async def _main(self, journal: Journal, past: dict[str, StoredJob], planning: contextlib.ExitStack) -> None:
         self._listen_to_signals()
         suspend_orphans(journal)
-        platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
+        platform = self.make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = handler = Handler(platform, journal, self.policy, resumed=())
         handler.observers.append(self._observe)
         async with self._watched(), handler:
