@@ -35,7 +35,7 @@ from coach.handler.state.journal_file import (
     JournalBusyError,
     acquire_fence,
     check_version,
-    written_term,
+    meta,
 )
 from coach.handler.state.snapshots import dump, load, shape
 
@@ -138,8 +138,7 @@ class Journal:
         self.may_write()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            (token,) = self._connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
-            if token != self._token:
+            if meta(self._connection, "fence") != self._token:
                 raise PermanentError(f"{self.path}: another handler took this journal over; this one stops")
             yield
             self._connection.execute("COMMIT")
@@ -199,14 +198,13 @@ class Journal:
         return seq or 0
 
     def term(self) -> int:
-        """See `written_term`."""
-        return written_term(self._connection)
+        """The highest term of a handler that led by a lease and had it; 0 for none."""
+        return meta(self._connection, "term")
 
     @property
     def identity(self) -> str:
         """What distinguishes this journal from all others, as hexadecimal digits; 0 for one of an earlier release."""
-        row = self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
-        return f"{row[0] if row else 0:x}"
+        return f"{meta(self._connection, 'identity'):x}"
 
     def last_seqs(self) -> dict[str, int]:
         """By job: the number of its last record."""
