@@ -10,7 +10,7 @@ from coach.core.jobs.job import Job
 from coach.core.spec.training import MAX_FILES, Model
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles import siblings
-from coach.jobfiles.load import local_path
+from coach.jobfiles.load import local_path, outside
 
 
 def to_accept(job: Job, *, accept: bool, inside: Sequence[Path] | None = None) -> Model | None:
@@ -45,9 +45,8 @@ def _now(model: Model, inside: Sequence[Path] | None) -> Model | None:
         return None
     try:
         paths = {"": path, **siblings.found(path, MAX_FILES)}
-        for each in paths.values():
-            if inside is not None and not any(each.resolve().is_relative_to(one.resolve()) for one in inside):
-                return None
+        if any(outside(each, inside) for each in paths.values()):
+            return None
         hashes = {name: hashlib.sha256(each.read_bytes()).hexdigest() for name, each in paths.items()}
     except (OSError, RuntimeError):
         return None

@@ -161,6 +161,16 @@ def local_path(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
+def outside(path: Path, inside: Sequence[Path] | None) -> bool:
+    """Whether a path, links resolved, is in none of these folders. Raises OSError, RuntimeError."""
+    return inside is not None and not any(path.resolve().is_relative_to(folder.resolve()) for folder in inside)
+
+
+def _not_allowed(found: _Found, at: tuple[str, ...], path: Path, inside: Sequence[Path] | None) -> Problem:
+    right = f"a path inside of {' or '.join(map(str, inside or ()))}"
+    return found.problem(at, "outside of what is allowed", _shown(path), right)
+
+
 def _contents(path: Path) -> bytes:
     """At most one byte more than a job file may have. Raises OSError, or ValueError for what is no file."""
     if not stat.S_ISREG(path.stat().st_mode):
@@ -206,9 +216,8 @@ def _framework(
         return None
     try:
         source = (path.parent / local).resolve()
-        allowed = inside is None or any(source.is_relative_to(folder.resolve()) for folder in inside)
         elsewhere = any(source.is_relative_to(folder) for folder in volumes)
-        if not allowed or elsewhere or not stat.S_ISREG(source.stat().st_mode):
+        if outside(source, inside) or elsewhere or not stat.S_ISREG(source.stat().st_mode):
             return None
         with source.open("rb") as file:
             return guess(file.read(MAX_PARSED_BYTES + 1))
@@ -276,9 +285,8 @@ def _resolved(
             problems.append(found.problem(at, "too long a path", _shown(path), right))
             continue
         elsewhere = any(path.is_relative_to(folder) for folder in volumes)
-        if not elsewhere and inside is not None and not any(path.is_relative_to(folder.resolve()) for folder in inside):
-            right = f"a path inside of {' or '.join(map(str, inside))}"
-            problems.append(found.problem(at, "outside of what is allowed", _shown(path), right))
+        if not elsewhere and outside(path, inside):
+            problems.append(_not_allowed(found, at, path, inside))
         elif check_files and not elsewhere and at[1] != "checkpoint":
             mistakes = _checked(found, at, path, holder)
             if at[1] == "model" and not mistakes:
@@ -362,9 +370,8 @@ def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequen
     try:
         for name, path in (siblings.found(model, MAX_FILES) | {name: model.parent / name for name in given}).items():
             real = path.resolve()
-            if inside is not None and not any(real.is_relative_to(folder.resolve()) for folder in inside):
-                right = f"a path inside of {' or '.join(map(str, inside))}"
-                return [found.problem(at, "outside of what is allowed", _shown(real), right)]
+            if outside(real, inside):
+                return [_not_allowed(found, at, real, inside)]
             if path.stat().st_size > MAX_MODEL_BYTES:
                 return [found.problem(at, "too large for a Python file", _shown(path), "a Python file")]
             with path.open("rb") as file:
