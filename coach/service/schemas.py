@@ -510,13 +510,15 @@ class Span(BaseModel):
 class Speed(BaseModel):
     """An allocation: its speed (epochs/s) as measured and as fitted, and an epoch's seconds and cost."""
 
+    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
+
     workers: int
     servers: int
     measured: float | None
     epochs: int
-    fitted: float
-    low: float
-    high: float
+    fitted: Annotated[float, Field(validation_alias="epochs_per_second")]
+    low: Annotated[float, Field(validation_alias="epochs_per_second_low")]
+    high: Annotated[float, Field(validation_alias="epochs_per_second_high")]
     seconds: float
     cost: float
     affordable: bool

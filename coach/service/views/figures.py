@@ -39,21 +39,7 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
         money=money(records, job.name),
         budget=None if budget is None else to_amount(budget),
         currency=job.price_book.currency,
-        speed=[
-            schemas.Speed(
-                workers=row.workers,
-                servers=row.servers,
-                measured=row.measured,
-                epochs=row.epochs,
-                fitted=row.epochs_per_second,
-                low=row.epochs_per_second_low,
-                high=row.epochs_per_second_high,
-                seconds=row.seconds,
-                cost=row.cost,
-                affordable=row.affordable,
-            )
-            for row in speed_rows(job)
-        ],
+        speed=[schemas.Speed.model_validate(row) for row in speed_rows(job)],
     )
 
 
