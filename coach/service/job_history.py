@@ -13,7 +13,6 @@ from coach.handler.state.journal import take_in
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.accounting import LedgerBook, LedgerRow, Pauses
 from coach.report.history import EventFormatter, Line
-from coach.service import schemas
 
 #: Jobs whose stories are cached; that of another one is read from its beginning.
 MAX_STORIES = 32
@@ -61,8 +60,6 @@ class Stories:
         self._home = home
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Story] = OrderedDict()
-        #: The data of figures by job, as `coach.service.views` made it last.
-        self.figures: dict[str, schemas.Figures] = {}
 
     def events(self, past: StoredJob, after: int) -> tuple[list[tuple[int, Line]], int]:
         """The lines about a job later than record `after`, at most MAX_LINES, and after which record to go on.

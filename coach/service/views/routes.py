@@ -41,8 +41,6 @@ from coach.service.views.simulations import simulate
 from coach.service.views.stream import Feed, LogTail
 
 STREAM = f"{API}/stream"
-#: Jobs whose figures' data is cached.
-MAX_FIGURES = 32
 #: Matplotlib draws one figure at a time.
 _DRAWING = threading.Lock()
 
@@ -223,13 +221,8 @@ async def job_figures(context: InContext, known: Known) -> schemas.Figures:
     """The data of a job's figures: learning curve with its fit, allocation, money, speed."""
     service = context.service
     past, seq = service.past(known.name), service.changed_at.get(known.name, 0)
-    cached: dict[str, schemas.Figures] = context.stories.figures
-    if known.name not in cached or cached[known.name].seq != seq or known.running is not None:
-        records = await asyncio.to_thread(service.home.records, past)
-        cached[known.name] = await asyncio.to_thread(figures, known, records, seq, service.handler.now())
-        while len(cached) > MAX_FIGURES:
-            cached.pop(next(iter(cached)))
-    return cached[known.name]
+    records = await asyncio.to_thread(service.home.records, past)
+    return await asyncio.to_thread(figures, known, records, seq, service.handler.now())
 
 
 @views.get(
