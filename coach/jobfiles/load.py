@@ -90,21 +90,10 @@ class _Found:
         return Problem(str(self.path), line, column, dotted(at), problem, seen, right)
 
 
-def load_jobs(
-    paths: Iterable[Path | str],
-    *,
-    check_files: bool = True,
-    inside: Sequence[Path] | None = None,
-    volumes: Sequence[Path] = (),
-    knows: Knows = nothing_known,
-    changes: Changes = NO_CHANGES,
-) -> list[LoadedJob]:
-    """The jobs of all `paths`, in order, ready to run. Raises JobFileError with the mistakes of all of them.
+def load_jobs(paths: Iterable[Path | str], **options: Any) -> list[LoadedJob]:
+    """The jobs of all `paths`, in order, ready to run; `options` as for `load_contents`.
 
-    `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
-    `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
-    `volumes`: folders that only the functions have; what is in them is not looked at.
-    `knows`: which optimizers a framework has. `changes`: put into each job before it is checked.
+    Raises JobFileError with the mistakes of all of them.
     """
     contents: list[tuple[Path, bytes | YamlNode | Problem]] = []
     for path in map(Path, paths):
@@ -113,9 +102,7 @@ def load_jobs(
         except (OSError, ValueError) as error:
             seen = getattr(error, "strerror", None) or str(error)
             contents.append((path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs")))
-    return load_contents(
-        contents, check_files=check_files, inside=inside, volumes=volumes, knows=knows, changes=changes
-    )
+    return load_contents(contents, **options)
 
 
 def load_contents(
@@ -127,9 +114,14 @@ def load_contents(
     knows: Knows = nothing_known,
     changes: Changes = NO_CHANGES,
 ) -> list[LoadedJob]:
-    """The same for files that were read elsewhere: the path of each, and its content (or why it was not read).
+    """The jobs of files that were read elsewhere: the path of each, and its content (or why it was not read).
 
-    A node is a document that was read.
+    A node is a document that was read. Raises JobFileError with the mistakes of all of them.
+
+    `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
+    `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
+    `volumes`: folders that only the functions have; what is in them is not looked at.
+    `knows`: which optimizers a framework has. `changes`: put into each job before it is checked.
     """
     found: list[_Found] = []
     problems: list[Problem] = []
