@@ -107,9 +107,15 @@ def _without_job(  # noqa: PLR0917
     before: dict[str, Any],
     now: float,
 ) -> dict[str, Any]:
-    said = {"observed_generation": generation, "state": state, "reason": reason, "message": message[:_LONGEST]}
-    conditions = [condition(kind, True, reason, message, generation, before, now)]
-    return to_json(TrainingJobStatus(**said, conditions=conditions))
+    return to_json(
+        TrainingJobStatus(
+            observed_generation=generation,
+            state=state,
+            reason=reason,
+            message=message[:_LONGEST],
+            conditions=[condition(kind, True, reason, message, generation, before, now)],
+        )
+    )
 
 
 def mistakes(error: JobFileError) -> str:
