@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from coach.core.cluster import Pod
 from coach.core.errors import PermanentError
@@ -12,22 +13,27 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.session import suspend_orphans
 from coach.handler.state.journal import Journal
-from coach.platforms.base import Cluster, Deployed, EpochOrder, Platform, PlatformEvents, Progress
+from coach.platforms.base import Cluster, Deployed, EpochOrder, PlatformEvents, Progress
 from coach.plugins import policy
 
 
-class NullPlatform(Platform):
+class NullPlatform:
     """A platform without nodes: no job can run on it, so what there is to do for one is nothing."""
 
     #: As on the local platform: the jobs' functions ran there.
     linger_seconds = 0.5
     programs_outlive = False
     places_pods = False
-    checkpoints = None
+    checkpoints: str | None = None
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """No nodes."""
         return Cluster(())
+
+    async def _nothing(self, *_: Any, **__: Any) -> None:
+        """Nothing was started."""
+
+    close = gang = forget = release = extend_epoch = stop_epoch = _nothing
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
         """Nothing runs."""
