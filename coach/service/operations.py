@@ -94,7 +94,7 @@ class Service:
         #: By job: number of the last record that may have changed its row.
         self.changed_at = self.reader.last_seqs()
         handler.observers.append(self._observe)
-        self.searches = Searches(self, self._past, **self._reading)
+        self.searches = Searches(home, handler, nodes, self._past, self.set_account, self.until, self._reading)
 
     @property
     def _reading(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -19,9 +19,6 @@ from coach.jobfiles.diagnostics import JobFileError, Problem
 from coach.report.comparison import Comparison
 from coach.report.row_types import AccountRow, JobRow
 from coach.service import schemas
-
-if TYPE_CHECKING:
-    from coach.service.client.clients import AsyncClient, Client
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,7 +107,7 @@ def _error(status: int, body: dict[str, Any], files: tuple[Path, ...]) -> CoachE
 
 
 class Operation(Generic[P, T]):
-    """A method that makes a call: of a `Client` it sends the call, of an `AsyncClient` it is awaited."""
+    """A method that makes a call: a client sends the call; of `Awaited` operations it is awaited."""
 
     def __init__(self, make: Callable[Concatenate[Any, P], Call[T]]) -> None:
         self.make = make
@@ -119,9 +116,9 @@ class Operation(Generic[P, T]):
     @overload
     def __get__(self, client: None, owner: type) -> Operation[P, T]: ...
     @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: Awaited, owner: type) -> Callable[P, Awaitable[T]]: ...  # type: ignore[overload-overlap]
     @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: Operations, owner: type) -> Callable[P, T]: ...
     def __get__(self, client: Any, owner: type) -> Any:
         if client is None:
             return self
@@ -430,6 +427,10 @@ class Operations:
             body={"budget": budget, "add_budget": add_budget, "accept_model": accept_model},
             headers=_key(key),
         )
+
+
+class Awaited(Operations):
+    """The same, each awaited."""
 
 
 def _key(key: str) -> dict[str, str]:

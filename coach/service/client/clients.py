@@ -12,7 +12,7 @@ import httpx
 from coach.core.cluster import Node, Resources
 from coach.handler.endpoint import API, Endpoint
 from coach.handler.state.state_directory import StateDirectory
-from coach.service.client.calls import TIMEOUT, Call, Operations, running
+from coach.service.client.calls import TIMEOUT, Awaited, Call, Operations, running
 from coach.service.client.events import Change, Decoder
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Client(Operations):
                     return
 
 
-class AsyncClient(Operations):
+class AsyncClient(Awaited):
     """The same for coroutines: `async with AsyncClient() as coach: await coach.list_jobs()`."""
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
