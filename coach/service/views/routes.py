@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -26,6 +24,7 @@ from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
 from coach.report import comparison
 from coach.report.comparison import Comparison
+from coach.report.export import as_csv
 from coach.report.model_card import checkpoint_file, chosen_epoch
 from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, LEDGER_COLUMNS
 from coach.report.status import epoch_rows, forecast_rows
@@ -295,11 +294,8 @@ async def job_table(context: InContext, known: Known, table: Annotated[Table, In
         Table.LEDGER: (LEDGER_COLUMNS, books.ledger),
     }
     columns, rows = tables[table]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return Response(out.getvalue(), media_type="text/csv", headers=_named(f"{known.name}-{table.value}.csv"))
+    text = as_csv(columns, map(asdict, rows))
+    return Response(text, media_type="text/csv", headers=_named(f"{known.name}-{table.value}.csv"))
 
 
 def _named(file: str) -> dict[str, str]:
