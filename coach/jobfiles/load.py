@@ -11,7 +11,6 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -317,8 +316,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
             problems = _whole_program(found, path, path.read_bytes(), holder.get("net", "net"))
             if problems:
                 return problems
-        with path.open("rb") as file:
-            digest = _sha256(file)
+        digest = sha256_of(path)
     except FileNotFoundError:
         return [found.problem(at, "no such file", _shown(path), _instead(found, at[1], path))]
     except (OSError, ValueError) as error:
@@ -349,8 +347,7 @@ def program_digest(directory: Path, command: Sequence[str]) -> str | None:
     for word in command:
         path = directory / word
         if len(word) < LONGEST_URI and path.is_file() and path.stat().st_size <= MAX_MODEL_BYTES:
-            with path.open("rb") as file:
-                digests.append(_sha256(file))
+            digests.append(sha256_of(path))
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None
 
 
@@ -366,8 +363,7 @@ def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequen
                 return [_not_allowed(found, at, real, inside)]
             if path.stat().st_size > MAX_MODEL_BYTES:
                 return [found.problem(at, "too large for a Python file", _shown(path), "a Python file")]
-            with path.open("rb") as file:
-                hashes[name] = _sha256(file)
+            hashes[name] = sha256_of(path)
     except OSError as error:
         where = Path(error.filename or model)
         right = "a file that can be read; the model file imports it, or spec.model.files names it"
@@ -410,5 +406,7 @@ def _shown(path: Path) -> str:
     return show(str(path), 300)
 
 
-def _sha256(file: BufferedReader) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256_of(path: Path) -> str:
+    """The hash of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
