@@ -65,8 +65,7 @@ def status_of(found: Object, row: AccountRow | None, problem: str, now: float) -
     deleting = "deletionTimestamp" in found["metadata"]
     reason = ("InUse" if deleting else "Invalid") if problem else "InForce"
     said = problem or "its terms are in force"
-    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now)
-    ready = ready.model_copy(update={"reason": reason, "message": said})  # another problem than before
+    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now, as_now=True)
     if row is None:
         return status.to_json(TrainingBudgetStatus(observed_generation=generation, conditions=[ready]))
     out = row.noticed == NOTICES[-1]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -128,7 +128,7 @@ class Job:
     billed_book: PriceBook | None = None  #: the prices of what is reserved, and paid out of it
     machines_paid: dict[str, float] = field(default_factory=dict)  #: by the hour: until when each is paid
 
-    epochs: list[Epoch] = field(default_factory=list)
+    epochs: MutableSequence[Epoch] = field(default_factory=list)
     position: int = 0  #: samples seen
     weights: str | None = None  #: URI of the last checkpoint
     attempts: int = 0  #: attempts started, over all epochs

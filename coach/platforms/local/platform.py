@@ -50,7 +50,6 @@ class LocalPlatform:
     programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
-    sees_checkpoints = True
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now:
         alternatives=alternatives,
         queue=len(before) + 1 if waits else None,
         before=before[:MAX_BEFORE],
-        starts_in=None if start is None else schemas.Range(low=start.low, expected=start.expected, high=start.high),
+        starts_in=schemas.Range.model_validate(start) if start else None,
         blockers=[requested_words(job), *(free_words(node, jobs) for node in nodes)] if waits else [],
         actions=list(_actions(job)),
     )
