@@ -68,7 +68,7 @@ class Functions:
         """The folder, for those who run nothing. Raises PermanentError where it has no functions."""
         own = _BUNDLED if _BUNDLED.is_dir() else _CHECKOUT
         folder = Path(os.environ.get("COACH_FUNCTIONS") or own / "functions")
-        if not (folder / "worker" / "handler.py").is_file():
+        if not (folder / "training" / "nuclio.py").is_file():
             raise PermanentError(f"no functions in {folder}: set COACH_FUNCTIONS to the folder that has them")
         return folder
 
