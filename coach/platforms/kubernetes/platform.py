@@ -50,7 +50,7 @@ from coach.platforms.kubernetes_api.client import (
     passes,
     until_answered,
 )
-from coach.platforms.kubernetes_api.proxy import PodProxy
+from coach.platforms.kubernetes_api.pod_access import PodProxy
 from coach.platforms.kubernetes_api.refusals import meaning, never_holds
 from coach.platforms.kubernetes_api.watch import Collection as Objects
 
