@@ -92,7 +92,7 @@ async def _in_pod(api: Api, arguments: list[str]) -> int:
 
 async def _run(api: Api, arguments: list[str], out: Callable[[int, bytes], None]) -> int:
     """Run `coach` in the handler's pod; see run_in_pod."""
-    from coach.platforms.kubernetes_api.exec import run_in_pod
+    from coach.platforms.kubernetes_api.pod_access import run_in_pod
 
     columns = shutil.get_terminal_size().columns
     command = ["env", f"COLUMNS={columns}", "coach", *arguments]
@@ -119,7 +119,7 @@ async def _handler(api: Api) -> str:
 
 async def _ui(api: Api, arguments: list[str]) -> int:
     """Forward a port of this machine to the handler's page until Ctrl-C; the handler's `coach ui` makes the login."""
-    from coach.platforms.kubernetes_api.forward import connection, forwarded
+    from coach.platforms.kubernetes_api.pod_access import connection, forwarded
 
     parser = argparse.ArgumentParser(prog="coach --context NAME ui", allow_abbrev=False)
     parser.add_argument("job", metavar="JOB", nargs="?")

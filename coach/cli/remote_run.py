@@ -129,9 +129,9 @@ def _ended(status: dict[str, Any]) -> bool:
 
 
 def _code(status: dict[str, Any]) -> int:
-    from coach.core.jobs.reasons import EXIT_CODE, State
+    from coach.core.jobs.reasons import State
 
-    return EXIT_CODE[State(status["state"])]
+    return State(status["state"]).exit_code
 
 
 def _line(name: str, status: dict[str, Any]) -> str:

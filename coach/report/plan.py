@@ -13,7 +13,7 @@ from coach.core.cluster import Allocation, Node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.gang import Pending
+from coach.core.gang.plan import Pending
 from coach.core.jobs.epoch import Epoch
 from coach.core.jobs.job import Job
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
@@ -117,7 +117,7 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
     if len(every) > MAX_ROWS:
         if (speed := job.speed) is not None:
             every.sort(key=lambda at: -speed.predict(*at))
-        inside = [at for at in measured if job.spec.limits.allows(at)]
+        inside = [at for at in measured if at.within(*job.spec.limits)]
         every = list(dict.fromkeys([low, high, *inside, *every]))[:MAX_ROWS]
     return sorted(every)
 

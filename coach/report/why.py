@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from coach.core.cluster import NOTHING, Allocation, Node, Resources, by_node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
+from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.enough_money import enough
@@ -55,9 +55,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
 
 
 def _state(job: Job) -> str:
-    return f"{job.name} is {job.state.value}: {REASON_INFO[job.reason].words}" + (
-        f" ({job.message})" if job.message else ""
-    )
+    return f"{job.name} is {job.state.value}: {job.reason.words}" + (f" ({job.message})" if job.message else "")
 
 
 def _what(job: Job) -> str:

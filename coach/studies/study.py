@@ -25,7 +25,8 @@ from coach.core.jobs.events import AccountSet, Event
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.static import StaticPolicy
-from coach.core.spec.job import PolicyName, TrainingJob
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.resources import PolicyName
 from coach.handler.policies import allowed
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.faults import Faults
@@ -155,7 +156,7 @@ def _driver(question: Question, spec: str, seed: int, placement: str, *, begin: 
         make = partial(plugins.extension("pod-by-pod", "--placement").PodByPodDriver, default=default)
     driver = make(question.nodes, policy, seed=seed, faults=faults, begin=begin, **heard)
     for account in question.accounts:
-        driver.send(account.at_time(begin))
+        driver.send(replace(account, at=begin))
     for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True):
         driver.submit_at(begin + at, job.name, with_policy(job, policy).to_json(), dynamics)
     return driver

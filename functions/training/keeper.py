@@ -76,6 +76,8 @@ class Keeper:
     def _forget_command(self) -> None:
         if self._remove is not None:
             self._remove.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there is more in it
+                self._remove.parent.rmdir()
             self._remove = None
 
 
@@ -83,7 +85,12 @@ def main() -> int:
     """Run the command that follows the options."""
     parser = argparse.ArgumentParser(prog="python -m training.keeper", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--lifeline", type=int, required=True, help="end all when the other end of this pipe is closed")
-    parser.add_argument("--remove", type=Path, metavar="FILE", help="delete this file when the command has ended")
+    parser.add_argument(
+        "--remove",
+        type=Path,
+        metavar="FILE",
+        help="delete this file, and its folder where that is empty then, when the command has ended",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --: the program and its arguments")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGHUP):
