@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from coach.core.cluster import PodId
 from coach.core.errors import TemporaryError
 from coach.platforms.kubernetes_api.client import CORE, Api, ApiError
 from coach.platforms.local.function_log import FunctionLog
+from coach.platforms.program_metrics.collector import Lines
 
 #: Seconds before a log whose connection broke is read on; after each failure twice as many, up to the most.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 30.0
@@ -87,35 +89,22 @@ async def lines(
 
 async def _timed(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, str]]:
     """The whole lines of a log with timestamps; one that a broken connection cut comes again."""
-    rest, cut = b"", False
+    whole = Lines(rb"\n", LONGEST_LINE)
     async with contextlib.aclosing(pieces):  # type: ignore[type-var]
         async for piece in pieces:
-            *found, rest = (rest + piece).split(b"\n")
-            for line in found:
-                if not cut and (one := _stamped(line)) is not None:
-                    yield one
-                cut = False
-            if len(rest) > LONGEST_LINE:
-                if not cut and (one := _stamped(rest)) is not None:
-                    yield one
-                rest, cut = b"", True
-
-
-def _stamped(line: bytes) -> tuple[int, str] | None:
-    stamp, _, text = line.decode(errors="replace").partition(" ")
-    try:
-        return nanoseconds(stamp), text.rstrip("\r")
-    except ValueError:
-        return None  # the API server's own words, such as that a log file has been rotated away
+            for line in whole.more(piece):
+                stamp, _, text = line.partition(" ")
+                try:
+                    time = nanoseconds(stamp)
+                except ValueError:
+                    continue  # the API server's own words, such as that a log file has been rotated away
+                yield time, text.rstrip("\r")
 
 
 def nanoseconds(stamp: str) -> int:
     """A time such as 2026-11-27T06:32:09.123456789Z, since 1970. Raises ValueError."""
-    head, dot, tail = stamp.partition(".")
-    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))] if dot else ""
-    zone = tail[len(digits) :] if dot else ""
-    seconds = int(datetime.fromisoformat(head + zone).astimezone(UTC).timestamp())
-    return seconds * 10**9 + int(digits.ljust(9, "0")[:9])
+    seconds, fraction = int(datetime.fromisoformat(stamp).timestamp()), re.search(r"\.(\d+)", stamp)
+    return seconds * 10**9 + int((fraction[1] if fraction else "").ljust(9, "0")[:9])
 
 
 def _rfc3339(time: int) -> str:

@@ -111,19 +111,22 @@ def files_of(wanted: Wanted) -> list[MetricSource]:
 
 
 class Lines:
-    """Lines of what comes in pieces; a progress bar's, too, which end with a carriage return. Long ones are cut."""
+    """Lines of what comes in pieces; a progress bar's, too, which end with a carriage return. Those longer than
+    `longest` bytes are cut.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, ends: bytes = rb"[\r\n]+", longest: int = 4 * LONGEST_LINE) -> None:
+        self._ends, self._longest = ends, longest
         self._rest, self._cut = b"", False
 
     def more(self, data: bytes) -> Iterator[str]:
         """The lines that end with this piece; b"" is the end of all."""
-        *lines, self._rest = re.split(rb"[\r\n]+", self._rest + data) if data else (self._rest, b"")
+        *lines, self._rest = re.split(self._ends, self._rest + data) if data else (self._rest, b"")
         for line in lines:
             if line.strip() and not self._cut:
                 yield line.decode(errors="replace")
             self._cut = False
-        if len(self._rest) > 4 * LONGEST_LINE:
+        if len(self._rest) > self._longest:
             if not self._cut:
                 yield self._rest.decode(errors="replace")
             self._rest, self._cut = b"", True
