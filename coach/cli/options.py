@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coach.core.cluster import Node
+from coach.core.errors import CoachError, PermanentError, UserError
+
 if TYPE_CHECKING:
     from coach.core import policies
-    from coach.core.cluster import Node
     from coach.core.spec.job import TrainingJob
     from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
@@ -52,7 +54,6 @@ MaybeFiles = Annotated[
 
 def complete_job(incomplete: str) -> list[str]:
     """Names of jobs that begin so, newest first: what a shell completes. Errors complete nothing."""
-    from coach.core.errors import CoachError
     from coach.handler.state.state_directory import StateDirectory
 
     try:
@@ -173,8 +174,6 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
 
     Raises UserError, PermanentError.
     """
-    from coach.core.errors import UserError
-
     if not platform.on_cluster:
         if context or namespace:
             raise UserError("--context, --namespace: only with --platform kubernetes or nuclio")
@@ -187,7 +186,6 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
 
 def check_placement(placement: str, policy: policies.Policy) -> None:
     """Raises UserError for a placement that there is not live, or under which `policy` cannot decide."""
-    from coach.core.errors import UserError
     from coach.plugins import placement as parsed
 
     kind = parsed(placement)
@@ -213,7 +211,6 @@ def kubernetes_cluster(
     """
     import asyncio
 
-    from coach.core.errors import UserError
     from coach.jobfiles.prices import instance_of
     from coach.platforms.kubernetes.node_prices import NodePrices
     from coach.platforms.kubernetes.platform import KubernetesPlatform
@@ -314,7 +311,6 @@ def local_cluster(
 
 def _any_functions(say: Callable[[str], None]) -> Functions:
     """Those of MXNet, or of PyTorch where only its Python is there; a service does not know its jobs yet."""
-    from coach.core.errors import PermanentError
     from coach.core.spec.training import Framework
     from coach.platforms.local.environment import Functions
 

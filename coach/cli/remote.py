@@ -12,6 +12,7 @@ import json
 import shutil
 import signal
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -190,8 +191,6 @@ async def _model(api: Api, arguments: list[str]) -> int:
 
 def unpacked(archive: BinaryIO, to: Path | None, *, force: bool) -> Path:
     """Write the model and its card from the archive that `coach model -o -` makes. Raises UserError."""
-    import tarfile
-
     try:
         with tarfile.open(fileobj=archive) as found:
             model, card = (found.extractfile(entry) if entry.isfile() else None for entry in found.getmembers())

@@ -20,9 +20,7 @@ from coach.core.money import Charge, Money, to_amount
 from coach.core.periods import EVER, MONTH, Period
 from coach.handler.accounts import Payment
 from coach.report.formatting import iso
-from coach.report.row_types import LEDGER_COLUMNS, AccountRow, LedgerRow, SpendingRow
-
-__all__ = ["LEDGER_COLUMNS", "LedgerBook", "LedgerRow", "ledger"]
+from coach.report.row_types import AccountRow, LedgerRow, SpendingRow
 
 
 def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:

@@ -13,7 +13,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
 from coach.report import formatting
-from coach.report.status import EpochRow
+from coach.report.row_types import EpochRow
 
 #: Allocations that a table of predictions shows at most; beyond, only the measured ones and the fastest.
 MAX_ROWS = 16

@@ -27,8 +27,6 @@ from coach.handler.state.state_directory import StoredJob
 from coach.report import formatting
 from coach.report.row_types import Plan, PlanRow
 
-__all__ = ["Plan", "PlanRow", "cheapest_by", "earlier_words", "fastest_for", "plan", "start_seconds"]
-
 #: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
 MAX_ROWS = 16
 

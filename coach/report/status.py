@@ -14,19 +14,7 @@ from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.formatting import count, iso
-from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, JOB_COLUMNS, EpochRow, ForecastRow, JobRow
-
-__all__ = [
-    "EPOCH_COLUMNS",
-    "FORECAST_COLUMNS",
-    "JOB_COLUMNS",
-    "EpochRow",
-    "ForecastRow",
-    "JobRow",
-    "epoch_rows",
-    "forecast_rows",
-    "job_row",
-]
+from coach.report.row_types import EpochRow, ForecastRow, JobRow
 
 #: Shares of a job's time at which its forecasts are compared with what it took.
 SHARES = (0.1, 0.5, 0.9)

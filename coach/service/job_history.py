@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.state_directory import StateDirectory, StoredJob
-from coach.report.accounting import LedgerBook, LedgerRow, Pauses, take_in
+from coach.report.accounting import LedgerBook, Pauses, take_in
 from coach.report.history import EventFormatter, Line
+from coach.report.row_types import LedgerRow
 from coach.service import schemas
 
 #: Jobs whose stories are cached; that of another one is read from its beginning.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -64,6 +63,21 @@ def table(*headers: str | tuple[str, str], keys: int = 1) -> WholeTable:
     return made
 
 
+def printed(output: Format, rows: Iterable[Any], names: type[Any] | Sequence[str], document: Any = None) -> bool:
+    """Print rows (dataclasses, dictionaries) for programs; False where a person reads.
+
+    `names`: the columns of csv, or the type of the rows. `document`: what json has instead of the rows.
+    """
+    found = map(fields, rows)
+    if output is Format.JSON:
+        print_json(list(found) if document is None else document)
+    elif output is Format.CSV:
+        from coach.report.row_types import columns, write_csv
+
+        write_csv(sys.stdout, columns(names) if isinstance(names, type) else names, found)
+    return output is not Format.TABLE
+
+
 def fields(row: Any) -> dict[str, Any]:
     """A row (a dataclass) by its columns' names."""
     return row if isinstance(row, dict) else asdict(row)
@@ -72,10 +86,3 @@ def fields(row: Any) -> dict[str, Any]:
 def print_json(value: Any) -> None:
     """JSON on stdout, indented; what is not known is null."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """CSV on stdout with a header; what is not known is empty."""
-    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)

@@ -15,7 +15,7 @@ from coach.cli.display import tables
 from coach.core.jobs.reasons import State
 from coach.report import formatting
 from coach.report.history import Line
-from coach.report.status import JobRow
+from coach.report.row_types import JobRow
 
 #: From this many columns on, the ETA's bounds and more space between columns fit.
 WIDE = 100

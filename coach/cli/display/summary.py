@@ -18,7 +18,7 @@ from coach.core.spec.training import Framework
 from coach.report import formatting
 
 if TYPE_CHECKING:
-    from coach.report.status import ForecastRow, JobRow
+    from coach.report.row_types import ForecastRow, JobRow
 
 #: Jobs whose forecasts the end of a run shows; of more, `coach show` and `coach export` do.
 MAX_FORECASTS = 3

@@ -16,7 +16,7 @@ from coach.core.money import to_money
 from coach.report import formatting
 
 if TYPE_CHECKING:
-    from coach.report.status import EpochRow, ForecastRow, JobRow
+    from coach.report.row_types import EpochRow, ForecastRow, JobRow
 
 #: Colours of states, in addition to their words.
 STATE_STYLE = {

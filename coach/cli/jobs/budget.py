@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, printed, table
+from coach.core.errors import UserError
+from coach.core.money import to_amount
+from coach.report import formatting
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,8 +60,6 @@ def set_(
     home = StateDirectory.default()
     wanted = accounts.setting(account, amount, timezone, within, label or ())
     if endpoint.find(home):
-        from coach.core.money import to_amount
-
         with service_of(home) as client:
             client.set_account(
                 account,
@@ -146,7 +148,7 @@ def report(
     from coach.handler import accounts
     from coach.handler.state.state_directory import StateDirectory
     from coach.report.accounting import spending_rows
-    from coach.report.row_types import SPENDING_COLUMNS
+    from coach.report.row_types import SpendingRow
 
     home = StateDirectory.default()
     known, jobs = accounts.read(home)
@@ -157,11 +159,7 @@ def report(
         inside = set(known.known)
     paying = {name: known.innermost(job) for name, job in jobs.items()}
     rows = [row for row in spending_rows(known, jobs, accounts.payments(home, paying)) if row.account in inside]
-    if output is Format.JSON:
-        print_json([fields(row) for row in rows])
-    elif output is Format.CSV:
-        print_csv(SPENDING_COLUMNS, map(fields, rows))
-    else:
+    if not printed(output, rows, SpendingRow):
         made = table("account", "since", "job", "state", ("spent", "right"), keys=3)
         for row in rows:
             since = (row.since or "")[:10]
@@ -180,30 +178,21 @@ def _rows() -> list[Any]:
 
 def _known(known: Any, account: str) -> None:
     """Raises UserError for an account that is not there."""
-    from coach.core.errors import UserError
-
     if account not in known.known:
         raise UserError(known.unknown(account, "USD"))
 
 
 def _show(rows: list[Any], output: Format) -> None:
-    from coach.report.row_types import ACCOUNT_COLUMNS
+    from coach.report.row_types import AccountRow
 
-    if output is Format.JSON:
-        print_json([fields(row) for row in rows])
-    elif output is Format.CSV:
-        print_csv(ACCOUNT_COLUMNS, map(fields, rows))
-    else:
+    if not printed(output, rows, AccountRow):
         console().print(_table(rows))
 
 
 def _table(rows: list[Any]) -> Any:
-    from datetime import datetime
-
     from coach.core.periods import Period
 
     right = ("budget", "spent", "reserved", "left", "used", "forecast")
-    from coach.report import formatting
 
     made = table("ACCOUNT", "IN", *((name.upper(), "right") for name in right), "RUNS OUT", "UNTIL", "JOBS")
     for row in rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -9,6 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from coach.cli import program
+from coach.core.errors import UserError
 
 T = TypeVar("T")
 
@@ -30,12 +33,8 @@ def command(
       coach init
       coach init train.py --file jobs/train.yaml
     """
-    import json
-    import os
-
     import yaml
 
-    from coach.core.errors import UserError
     from coach.jobfiles.framework import defined
     from coach.jobfiles.load import load_contents
 
@@ -68,8 +67,6 @@ def command(
 
 def _data(folder: Path) -> dict[str, str]:
     """The data set of a model file that reads none itself; its path is relative to `folder`."""
-    import os
-
     from coach.core.spec.training import DataFormat
 
     path = _ask("Its data: an .npz file, or a folder", "", _there)
@@ -86,8 +83,6 @@ def _data(folder: Path) -> dict[str, str]:
 
 def _ask(question: str, default: str, read: Callable[[str], T]) -> T:
     """The answer, as `read` makes it; asked again while `read` raises UserError or ValueError."""
-    from coach.core.errors import UserError
-
     while True:
         answer = typer.prompt(question, default=default or None, type=str)
         try:
@@ -111,8 +106,6 @@ def _there(text: str) -> Path:
 
 
 def _readable(text: str) -> Path:
-    from coach.core.errors import UserError
-
     path = Path(text)
     if not path.is_file() or path.suffix != ".py":
         raise UserError(f"{text or 'nothing'}: no Python file; its path, such as train.py")

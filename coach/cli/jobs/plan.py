@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, fields, printed, table
 from coach.cli.options import Nodes, Set, complete_job
+from coach.core.cluster import Allocation
+from coach.core.errors import UserError
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from coach.core.spec.job import TrainingJob
     from coach.handler.state.state_directory import StateDirectory
     from coach.report.budget_plan import BudgetPlan, BudgetRow
-    from coach.report.plan import Plan, PlanRow
+    from coach.report.row_types import Plan, PlanRow
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -72,7 +77,6 @@ def command(  # noqa: PLR0917 - they are options
       coach plan job.yaml --budget 1,2,5 --probe 0.5 --figure plan.png
     """
     from coach.cli.display.summary import say, wanted
-    from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.prices import instance_of
@@ -130,7 +134,6 @@ def command(  # noqa: PLR0917 - they are options
 def _specs(given: Sequence[Path], sets: Sequence[str] | None, home: StateDirectory) -> list[TrainingJob]:
     """The jobs of these files, and earlier jobs of these names. Raises UserError."""
     from coach.cli.job_files import load
-    from coach.core.errors import UserError
 
     past = home.past() if any(not one.exists() for one in given) else {}
     names = [str(one) for one in given if not one.exists() and str(one) in past]
@@ -142,9 +145,6 @@ def _specs(given: Sequence[Path], sets: Sequence[str] | None, home: StateDirecto
 
 def _seconds_until(text: str) -> float:
     """From now to a duration's end, a weekday's, or a local time's. Raises UserError."""
-    from datetime import datetime, timedelta
-
-    from coach.core.errors import UserError
     from coach.core.spec import quantities
 
     now = datetime.now()
@@ -168,8 +168,6 @@ def _seconds_until(text: str) -> float:
 
 def _by(plan: Plan, seconds: float, when: str) -> str:
     """What it costs to be done by then."""
-    from coach.core.cluster import Allocation
-    from coach.report import formatting
     from coach.report.plan import cheapest_by
 
     row = cheapest_by(plan, seconds)
@@ -193,12 +191,9 @@ def _probe(
     output: Format,
 ) -> None:
     """Train the jobs for at most `amount` each, to know their speed and learning curve. Raises CoachError."""
-    from functools import partial
-
     from coach.cli.display.display_loop import Showing
     from coach.cli.jobs.run import run_here
     from coach.cli.options import PlatformKind, chosen_cluster
-    from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.policies import chosen_policy
     from coach.report.budget_plan import probe_of
@@ -216,18 +211,12 @@ def _probe(
 
 def _printed(plans: Sequence[Plan | BudgetPlan], output: Format) -> bool:
     """Print for programs; False where a person reads."""
-    if output is Format.JSON:
-        print_json([fields(one) for one in plans])
-    elif output is Format.CSV:
-        rows = [{"job": one.name, **fields(row)} for one in plans for row in one.rows]
-        print_csv(list(rows[0]) if rows else [], rows)
-    return output is not Format.TABLE
+    rows = [{"job": one.name, **fields(row)} for one in plans for row in one.rows]
+    return printed(output, rows, list(rows[0]) if rows else (), [fields(one) for one in plans])
 
 
 def _amounts(text: str) -> list[float]:
     """The amounts of `1,2,5`. Raises UserError."""
-    from coach.core.errors import UserError
-
     try:
         amounts = [float(part) for part in text.split(",")]
     except ValueError:
@@ -239,9 +228,6 @@ def _amounts(text: str) -> list[float]:
 
 def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
     from rich.padding import Padding
-
-    from coach.core.cluster import Allocation
-    from coach.report import formatting
 
     headers = [
         "BUDGET",
@@ -277,8 +263,6 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
 
 def _target_in(row: BudgetRow) -> str:
     """When the target is met, and with which allocation."""
-    from coach.report import formatting
-
     times = row.target_seconds, row.target_seconds_low, row.target_seconds_high
     return f"{formatting.bounded(*times, formatting.duration)} {row.target_at}"
 
@@ -288,8 +272,6 @@ def _show(screen: Console, plan: Plan) -> None:
 
     from coach.cli.display.status_lines import WIDE
     from coach.cli.display.tables import size_header
-    from coach.core.cluster import Allocation
-    from coach.report import formatting
 
     def line(name: str, text: str) -> None:
         screen.print(f"  {name:<10}{text}", soft_wrap=True)

@@ -8,6 +8,8 @@ import typer
 
 from coach.cli.display.output import Format, Output
 from coach.cli.options import Bandwidth, JobName, Live, Nodes
+from coach.core.errors import UserError
+from coach.core.money import to_money
 
 if TYPE_CHECKING:
     from coach.core.spec.training import Model
@@ -40,16 +42,12 @@ def command(  # noqa: PLR0917 - they are options
       coach resume lenet-digits --add-budget 2.50
       coach resume lenet-digits --accept-model
     """
-    from coach.cli.job_lookup import find, past_jobs
-    from coach.core.errors import UserError
-    from coach.core.money import to_money
+    from coach.cli.job_lookup import find
     from coach.handler import endpoint
     from coach.handler.model_change import to_accept
     from coach.handler.resume_rules import refuse_resume
-    from coach.handler.state.state_directory import StateDirectory
 
-    home = StateDirectory.default()
-    past = find(past_jobs(home), job)
+    home, past = find(job)
     added = to_money(add_budget)
     if endpoint.find(home) and past.journal == home.journal(1):
         _there(home, past, add_budget, accept_model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -26,14 +28,14 @@ from coach.cli.options import (
     check_placement,
     chosen_cluster,
 )
+from coach.core.cluster import Node
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from coach.cli.display.display_loop import Showing
     from coach.core import policies
-    from coach.core.cluster import Node
     from coach.core.spec.job import TrainingJob
     from coach.handler.session import MakePlatform, Meanwhile
     from coach.handler.state.state_directory import StateDirectory
@@ -91,12 +93,9 @@ def command(  # noqa: PLR0917 - they are options
       coach run job.yaml --platform nuclio
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x1 --placement default
     """
-    from functools import partial
-
     from coach.cli import remote_run
     from coach.cli.display.display_loop import Showing
     from coach.cli.job_files import load
-    from coach.core.errors import UserError
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
@@ -210,7 +209,6 @@ def _there(  # noqa: PLR0917
 ) -> int:
     """Submit them to the service, and show them."""
     from coach.cli.display.summary import beginning
-    from coach.core.errors import UserError
     from coach.service.client import service_of
     from coach.service.client.remote_run import Joined
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coach.cli import program
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, fields, printed, table
 from coach.cli.options import Live, MaybeFiles, Nodes, Python
+from coach.core.errors import UserError
+from coach.core.money import to_amount
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +120,6 @@ def command(  # noqa: PLR0917 - they are options
       coach search --resume train --budget 2USD
       coach search --show train -o json
     """
-    from coach.core.errors import UserError
     from coach.handler.search.definition import Definition, load
     from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.training_search import is_search, load_search
@@ -165,7 +168,6 @@ def _base(  # noqa: PLR0917
 ) -> TrainingJob:
     """The job of a trial without its parameters."""
     from coach.cli.job_files import load
-    from coach.core.errors import UserError
     from coach.core.spec.program import usual_goal
 
     command: list[str] | None = words.obj
@@ -235,7 +237,6 @@ def _defined(  # noqa: PLR0917
 
 def _until(deadline: str) -> dict[str, Any]:
     """What a deadline means for a search that starts now."""
-    from coach.core.errors import UserError
     from coach.core.spec.quantities import seconds
 
     try:
@@ -257,7 +258,6 @@ def _run(  # noqa: PLR0917
     """Run a search until it ends or is interrupted, here or by the service; the exit code."""
     from coach.cli.display.display_loop import Showing
     from coach.cli.options import local_cluster
-    from coach.core.errors import UserError
     from coach.handler import accounts
     from coach.handler.endpoint import find
     from coach.handler.interactive_run import RunObserver
@@ -295,9 +295,6 @@ def _run(  # noqa: PLR0917
 
 def _by_service(home: StateDirectory, wanted: Definition, account: AccountSet, resumed: bool, output: Format) -> int:
     """Give a search to the service, and follow it to its end."""
-    import json
-
-    from coach.core.money import to_amount
     from coach.handler.interactive_run import INTERRUPTED
     from coach.handler.search.standing import exit_code
     from coach.jobfiles.search_space import written
@@ -341,7 +338,6 @@ def _of(standing: Standing) -> tuple[SearchRow, list[TrialRow], float | None]:
 
 
 def _show(home: StateDirectory, definition: Definition, output: Format, plot: Path | None) -> None:
-    from coach.core.money import to_amount
     from coach.handler.search.session import money_left
     from coach.handler.search.standing import standing as standing_of
 
@@ -362,13 +358,9 @@ def _print(row: SearchRow, trials: list[TrialRow], gain: float | None, output: F
     from coach.jobfiles.search_space import written
 
     more = max(row.spent, 1e-9)
-    if output is Format.JSON:
-        best = fields(trials[0]) if row.best is not None else None
-        every = {"next_money": more, "next_gain": gain, "trials": [fields(one) for one in trials]}
-        print_json({**fields(row), "best": best, **every})
-        return
-    if output is Format.CSV:
-        print_csv(list(TrialRow.__dataclass_fields__), map(fields, trials))
+    best = fields(trials[0]) if row.best is not None else None
+    every = {"next_money": more, "next_gain": gain, "trials": [fields(one) for one in trials]}
+    if printed(output, trials, TrialRow, {**fields(row), "best": best, **every}):
         return
     made = table(("trial", "right"), "job", ("parameters", "wrap"), "state", ("epochs", "right"),
                  (row.metric, "right"), (row.currency, "right"), ("why", "wrap"))  # fmt: skip
@@ -396,18 +388,15 @@ def _again(  # noqa: PLR0917
     home: StateDirectory, trial: str, budget: str, nodes: str, output: Format, live: bool
 ) -> int:
     """Train a trial's job once more, under another name and with a budget of its own."""
-    from functools import partial
-
     from coach.cli.display.display_loop import Showing
-    from coach.cli.job_lookup import find, past_jobs
+    from coach.cli.job_lookup import find
     from coach.cli.jobs.run import run_here
     from coach.cli.options import local_cluster
-    from coach.core.errors import UserError
     from coach.core.spec.job import TrainingJob
     from coach.handler import accounts
     from coach.plugins import policy
 
-    document = find(past_jobs(home), trial).job.job_file.to_json()
+    document = find(trial)[1].job.job_file.to_json()
     if not budget:
         raise UserError("--again: with --budget, the most that it may spend, such as --budget 1USD")
     wanted = accounts.setting("again", budget)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, fields, printed, table
 from coach.cli.options import complete_job
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,38 +39,28 @@ def command(
       coach compare lenet-1 lenet-2
       coach compare small large --figure compared.png
     """
-    from coach.cli.job_lookup import find_all, past_jobs
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.job_lookup import find_all
     from coach.report.comparison import compare_jobs
 
-    home = StateDirectory.default()
-    chosen = find_all(past_jobs(home), jobs)
+    home, chosen = find_all(jobs)
     made = compare_jobs([(past.job, home.records(past)) for past in chosen])
     if figure is not None:
         from coach.report.figures.comparison import draw
         from coach.report.figures.style import save
 
         save(figure, lambda: draw(made))
-    if output is Format.JSON:
-        print_json(fields(made))
-    elif output is Format.CSV:
-        print_csv(
-            ["job", "epoch", "money", "seconds", made.metric],
-            [
-                {"job": one.name, "epoch": index + 1, "money": money, "seconds": seconds, made.metric: best}
-                for one in made.jobs
-                for index, (money, seconds, best) in enumerate(zip(one.money, one.seconds, one.best, strict=True))
-            ],
-        )
-    else:
+    rows = [
+        {"job": one.name, "epoch": index, "money": money, "seconds": seconds, made.metric: best}
+        for one in made.jobs
+        for index, (money, seconds, best) in enumerate(zip(one.money, one.seconds, one.best, strict=True), 1)
+    ]
+    if not printed(output, rows, ("job", "epoch", "money", "seconds", made.metric), fields(made)):
         _show(console(), made)
         if figure is not None:
             typer.echo(figure)
 
 
 def _show(screen: Console, made: Comparison) -> None:
-    from coach.report import formatting
-
     names = [one.name for one in made.jobs]
     lower = made.lower
 

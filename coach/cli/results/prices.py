@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, printed, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,11 +90,7 @@ def command(  # noqa: PLR0917 - they are options
     chosen = found if everything else list(cheapest(found, spot=spot).values())
     rows = [row for row in (_row(one, spot) for one in chosen) if row["each"] <= below]
     rows.sort(key=_ORDERS[sort])
-    if output is Format.JSON:
-        print_json(rows)
-    elif output is Format.CSV:
-        print_csv(list(rows[0]) if rows else (), rows)
-    else:
+    if not printed(output, rows, list(rows[0]) if rows else ()):
         _show(rows, everything)
     _say_age(max_age, console() if output is Format.TABLE else None)
 
@@ -142,11 +138,9 @@ def _show_functions(output: Format) -> None:
         {"offer": name, **{key: one[key] for key in ("region", "terms", "date", "source")}}
         for name, one in functions().items()
     ]
-    if output is Format.JSON:
-        print_json([row | {"prices": functions()[row["offer"]]["prices"]} for row in rows])
-    elif output is Format.CSV:
-        print_csv(list(rows[0]), rows)
-    else:
+    if not printed(
+        output, rows, list(rows[0]), [row | {"prices": functions()[row["offer"]]["prices"]} for row in rows]
+    ):
         for row in rows:
             console().print(f"{row['offer']} ({row['region']}): {row['terms']}", soft_wrap=True)
             console().print(f"  as of {row['date']}: {row['source']}", soft_wrap=True)

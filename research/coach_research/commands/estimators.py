@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, printed, table
 
 
 def command(
@@ -38,11 +38,7 @@ def command(
         rows = estimator_table(measured, show)
     methods = ("thesis", "optimus", "coach")
     columns = ("section", "subject", "measure", *methods, "target")
-    if output is Format.JSON:
-        print_json([fields(row) for row in rows])
-    elif output is Format.CSV:
-        print_csv(columns, map(fields, rows))
-    else:
+    if not printed(output, rows, columns):
         screen = console()
         for section in dict.fromkeys(row.section for row in rows):
             made = table(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, fields, printed, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,11 +124,7 @@ def _list(output: Format) -> None:
 
     known = [scenarios.load(name) for name in scenarios.names()]
     rows = [{"name": one.name, "paper": one.paper, "title": one.title, "targets": len(one.targets)} for one in known]
-    if output is Format.JSON:
-        print_json(rows)
-    elif output is Format.CSV:
-        print_csv(["name", "paper", "title", "targets"], rows)
-    else:
+    if not printed(output, rows, ("name", "paper", "title", "targets")):
         made = table("NAME", ("PAPER", "wrap"), ("WHAT", "wrap"))
         for one in known:
             made.add_row(one.name, one.paper, one.title)
@@ -136,23 +132,13 @@ def _list(output: Format) -> None:
 
 
 def _show(rows: Sequence[Comparison], output: Format) -> None:
-    if output is Format.JSON:
-        print_json(
-            [
-                {
-                    key: None if isinstance(value, float) and math.isnan(value) else value
-                    for key, value in fields(row).items()
-                }
-                for row in rows
-            ]
-        )
-    elif output is Format.CSV:
-        from coach_research.comparison import COLUMNS
+    from coach_research.comparison import JUDGED, Comparison, relative_text
 
-        print_csv(COLUMNS, [fields(row) for row in rows])
-    else:
-        from coach_research.comparison import JUDGED, relative_text
-
+    document = [
+        {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in fields(row).items()}
+        for row in rows
+    ]
+    if not printed(output, rows, Comparison, document):
         right = "right"
         screen = console()
         for number, name in enumerate(dict.fromkeys(row.scenario for row in rows)):

@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from coach.cli.display import summary, tables
 from coach.cli.display.output import Screen
 from coach.cli.display.status_lines import Running, job_lines, screen
-from coach.report.status import ForecastRow, JobRow, job_row
+from coach.report.row_types import ForecastRow, JobRow
+from coach.report.status import job_row
 from tests.report.golden import assert_golden
 from tests.report.recorded_jobs import half_way, two_jobs
 
