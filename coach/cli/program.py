@@ -107,18 +107,19 @@ _FIELDS = {
     "--image": "spec.image",
     "--name": "metadata.name",
     "--workers": "spec.workers",
-    "--resumes": "spec.program.resumes",
-    "--batch": "spec.program.batch",
     "--cpu": "spec.resources.worker.cpu",
     "--memory": "spec.resources.worker.memory",
     "--gpus": "spec.resources.worker.gpu",
     "--time-limit": "spec.timeLimit",
+    "--resumes": "spec.program.resumes",
+    "--batch": "spec.program.batch",
 }
 
 
 def options(**given: Any) -> dict[str, Any]:
     """Options of a program by their names on the command line."""
-    return {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    found = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    return {name: found[name] for name in (*_FIELDS, "--dry-run") if name in found}
 
 
 def text_of(job: LoadedJob) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, printed, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.money import to_amount
@@ -490,11 +490,11 @@ def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
     """
     columns = {label: _cells(row) for label, row in rows.items()}
     moved = any(row["migrations"] for row in rows.values())
-    made = table("POLICY", *((label, "right") for label in columns))
-    for measure in next(iter(columns.values())):
-        if moved or measure != "migrations":
-            made.add_row(measure, *(cells[measure] for cells in columns.values()))
-    screen.print(made)
+    shown = [measure for measure in next(iter(columns.values())) if moved or measure != "migrations"]
+    made: dict[Header, list[str]] = {"POLICY": shown}
+    for label, cells in columns.items():
+        made[label, "right"] = [cells[measure] for measure in shown]
+    screen.print(table(made))
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from coach.core.money import Charge, Money, to_amount
 from coach.core.periods import EVER, MONTH, Period
 from coach.handler.accounts import Payment
 from coach.report.formatting import iso
-from coach.report.row_types import AccountRow, LedgerRow, SpendingRow
+from coach.report.row_types import AccountRow, LedgerRow, SpendingRow, bounds
 
 
 def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
@@ -204,7 +204,6 @@ def account_rows(accounts: Accounts, jobs: Mapping[str, Job], now: float) -> lis
 def _account_row(accounts: Accounts, account: Account, live: list[Job], now: float) -> AccountRow:
     own = [job for job in live if account in accounts.of(job)]
     found = account_forecast(accounts, account, own, now)
-    spent = (found.spent.low, found.spent.expected, found.spent.high) if found else (None, None, None)
     return AccountRow(
         name=account.name,
         parent=account.parent,
@@ -219,9 +218,7 @@ def _account_row(accounts: Accounts, account: Account, live: list[Job], now: flo
         since=_iso(account.period.start(now)),
         until=_iso(account.period.end(now)),
         noticed=accounts.noticed(account, now),
-        forecast_low=spent[0],
-        forecast=spent[1],
-        forecast_high=spent[2],
+        **bounds("forecast", found.spent if found else None),
         runs_out=_iso(found.runs_out) if found and found.runs_out else None,
         jobs=len(own),
         waiting=sum(job.reason is Reason.ACCOUNT_SPENT for job in own),
@@ -243,7 +240,10 @@ def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Pa
     for payment in paid:
         account = accounts.known.get(payment.account)
         if account is not None:
-            sums[account.name, _shown(account.period).start(payment.at), payment.job] += payment.amount
+            period = account.period
+            if period.window is not None or period.kind == EVER:
+                period = Period(MONTH, period.zone)
+            sums[account.name, period.start(payment.at), payment.job] += payment.amount
 
     def order(one: tuple[tuple[str, float, str], Money]) -> tuple[str, float, Money, str]:
         (account, start, job), amount = one
@@ -260,7 +260,3 @@ def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Pa
         )
         for (account, start, job), amount in sorted(sums.items(), key=order)
     ]
-
-
-def _shown(period: Period) -> Period:
-    return period if period.window is None and period.kind != EVER else Period(MONTH, period.zone)

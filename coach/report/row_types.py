@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TextIO
 
+from coach.core.estimation.interval import Interval
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -214,6 +216,14 @@ class SpendingRow:
     spent: float
     currency: str
     state: str
+
+
+def bounds(name: str, values: Interval | tuple[float, float, float] | None) -> dict[str, Any]:
+    """An interval (its low end, expected value, high end) as the three columns of `name`; None: not known."""
+    if isinstance(values, Interval):
+        values = values.low, values.expected, values.high
+    low, expected, high = values or (None, None, None)
+    return {f"{name}_low": low, name: expected, f"{name}_high": high}
 
 
 def columns(kind: type[Any]) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if orphan and job.reason not in RESUMABLE:
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(job.full_epoch_count, 'epoch')}"
         return [state, *_next_command(job), _money(job)]
-    lines = [_state(job)]
+    about = f" ({job.message})" if job.message else ""
+    lines = [f"{job.name} is {job.state.value}: {REASON_INFO[job.reason].words}{about}"]
     if job.ended:
         lines += _next_command(job)
         return lines
@@ -43,7 +44,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if job.reason in RESUMABLE:
         lines += _next_command(job)
     if job.reasons and job.pods:
-        lines.append(f"Decided for {_what(job)}:")
+        lines.append(f"Decided for {'a mini-epoch' if job.kind is EpochKind.PROBE else 'an epoch'} with {job.desired}:")
         lines += [f"  {step.text(job.name)}" for step in job.reasons]
     lines += _alternatives(job)
     lines += _changes(job)
@@ -52,17 +53,6 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if (found := enough(job)) is not None:
         lines.append(f"Budget: {found.words}")
     return lines
-
-
-def _state(job: Job) -> str:
-    return f"{job.name} is {job.state.value}: {REASON_INFO[job.reason].words}" + (
-        f" ({job.message})" if job.message else ""
-    )
-
-
-def _what(job: Job) -> str:
-    kind = "a mini-epoch" if job.kind is EpochKind.PROBE else "an epoch"
-    return f"{kind} with {job.desired}"
 
 
 def _next_command(job: Job) -> Iterator[str]:

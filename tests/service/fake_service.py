@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from coach.cli.options import led
+from coach.cli.clusters import led
 from coach.core import leadership
 from coach.core.errors import CoachError
 from coach.handler.state.state_directory import StateDirectory

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
 from coach.cli.display import tables
-from coach.cli.display.output import Format, console, fields, printed, table
+from coach.cli.display.output import Format, Header, console, fields, printed, table
 from coach.cli.display.status_lines import WIDE
 from coach.cli.job_lookup import find
 from coach.core.cluster import Allocation
@@ -138,24 +139,18 @@ def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) 
     screen.print(f"  speed: {speed_words(job)}", soft_wrap=True)
     if not rows:
         return
+    number = partial(formatting.number, zeros=True)
+    speeds = [(row.epochs_per_second, row.epochs_per_second_low, row.epochs_per_second_high) for row in rows]
     made = table(
-        tables.size_header(job.maximum.servers > 0),
-        ("MEASURED", "right"),
-        ("PREDICTED EPOCHS/S (80 %)", "right"),
-        ("SECONDS", "right"),
-        (f"COST {currency}", "right"),
-        "",
+        {
+            tables.size_header(job.maximum.servers > 0): [Allocation(row.workers, row.servers).cell for row in rows],
+            ("MEASURED", "right"): [number(row.measured) for row in rows],
+            ("PREDICTED EPOCHS/S (80 %)", "right"): [formatting.bounded(*each, number) for each in speeds],
+            ("SECONDS", "right"): [number(row.seconds) for row in rows],
+            (f"COST {currency}", "right"): [formatting.amount(row.cost) for row in rows],
+            "": ["" if row.affordable else "more than is left" for row in rows],
+        }
     )
-    for row in rows:
-        speeds = (row.epochs_per_second, row.epochs_per_second_low, row.epochs_per_second_high)
-        made.add_row(
-            Allocation(row.workers, row.servers).cell,
-            formatting.number(row.measured, zeros=True),
-            "{} ({}-{})".format(*(formatting.number(value, zeros=True) for value in speeds)),
-            formatting.number(row.seconds, zeros=True),
-            formatting.amount(row.cost),
-            "" if row.affordable else "more than is left",
-        )
     _indented(screen, made)
 
 
@@ -172,26 +167,18 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
     if not rows:
         return
     _section(screen, f"Ledger, in {currency}")
-    made = table(
-        ("EPOCH", "right"),
-        ("ATTEMPT", "right"),
-        tables.size_header(any(row.servers for row in rows)),
-        "OUTCOME",
-        ("RESERVED", "right"),
-        ("COST", "right"),
-        ("IDLE", "right"),
-        ("SPENT", "right"),
-        keys=2,
-    )
-    for row in rows:
-        made.add_row(
-            str(row.epoch),
-            str(row.attempt),
-            Allocation(row.workers, row.servers).cell,
-            row.outcome,
-            *(formatting.amount(value) for value in (row.reserved, row.cost, row.held, row.spent)),
-        )
-    _indented(screen, made)
+    sizes = [Allocation(row.workers, row.servers).cell for row in rows]
+    columns: dict[Header, list[str]] = {
+        ("EPOCH", "right"): [str(row.epoch) for row in rows],
+        ("ATTEMPT", "right"): [str(row.attempt) for row in rows],
+        tables.size_header(any(row.servers for row in rows)): sizes,
+        "OUTCOME": [row.outcome for row in rows],
+        ("RESERVED", "right"): [formatting.amount(row.reserved) for row in rows],
+        ("COST", "right"): [formatting.amount(row.cost) for row in rows],
+        ("IDLE", "right"): [formatting.amount(row.held) for row in rows],
+        ("SPENT", "right"): [formatting.amount(row.spent) for row in rows],
+    }
+    _indented(screen, table(columns, keys=2))
 
 
 def _section(screen: Console, title: str) -> None:

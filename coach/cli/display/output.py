@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from coach.cli.display.whole_table import WholeTable
 
+#: The header of a column: a word, or a word and `right` or `wrap`. Other columns are not wrapped.
+Header = str | tuple[str, str]
 #: Columns of an output that is no terminal, without COLUMNS.
 WIDTH_WITHOUT_TERMINAL = 120
 
@@ -50,16 +53,18 @@ def console(*, stderr: bool = False) -> Console:
     return Screen(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
-def table(*headers: str | tuple[str, str], keys: int = 1) -> WholeTable:
-    """An empty table; a header is a word, or a word and `right` or `wrap`. Other columns are not wrapped.
+def table(columns: Mapping[Header, Iterable[str | Text]], keys: int = 1) -> WholeTable:
+    """A table of the cells of each column, by its header.
 
     `keys`: how many of the first columns say which row it is.
     """
     made = WholeTable(keys)
-    for header in headers:
+    for header in columns:
         name, justify = header if isinstance(header, tuple) else (header, "left")
         right: Literal["left", "right"] = "right" if justify == "right" else "left"
         made.add_column(name, justify=right, no_wrap=justify != "wrap")
+    for row in zip(*columns.values(), strict=True):
+        made.add_row(*row)
     return made
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, printed, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
 from coach.cli.options import Nodes, Set, complete_job
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from coach.core.spec.job import TrainingJob
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.budget_plan import BudgetPlan, BudgetRow
+    from coach.report.budget_plan import BudgetPlan
     from coach.report.row_types import Plan, PlanRow
 
 
@@ -191,9 +191,9 @@ def _probe(
     output: Format,
 ) -> None:
     """Train the jobs for at most `amount` each, to know their speed and learning curve. Raises CoachError."""
+    from coach.cli.clusters import local_cluster
     from coach.cli.display.display_loop import Showing
     from coach.cli.jobs.run import run_here
-    from coach.cli.options import PlatformKind, chosen_cluster
     from coach.handler.endpoint import find
     from coach.handler.policies import chosen_policy
     from coach.report.budget_plan import probe_of
@@ -203,7 +203,7 @@ def _probe(
     if find(home):
         raise UserError("--probe: a service runs the jobs here; coach submit the job with a small budget, then plan it")
     policy, probes = chosen_policy("", [probe_of(spec, amount) for spec in specs])
-    cluster = partial(chosen_cluster, PlatformKind.LOCAL, nodes, "", "", "", probes)
+    cluster = partial(local_cluster, nodes, "", probes)
     code = run_here(home, Showing(output, True, result=False), probes, policy, cluster)
     if code not in (0, 3):
         raise typer.Exit(code)
@@ -229,26 +229,22 @@ def _amounts(text: str) -> list[float]:
 def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
     from rich.padding import Padding
 
-    headers = [
-        "BUDGET",
-        "EPOCHS",
-        "WITH",
-        "TIME",
-        f"{plan.metric.upper()} (80 %)",
-        f"{plan.metric.upper()} PER {plan.currency} MORE",
-        *(["TARGET IN (80 %)"] if plan.chances else []),
-    ]
-    made = table(*((header, "right") for header in headers))
-    for row in plan.rows:
-        made.add_row(
-            formatting.plain_amount(row.budget),
-            str(row.epochs),
-            Allocation(row.workers, row.servers).cell,
-            formatting.duration(row.seconds),
-            formatting.bounded(row.value, row.value_low, row.value_high, formatting.score),
-            formatting.number(row.gain),
-            *([_target_in(row)] if plan.chances else []),
-        )
+    bounded, metric = formatting.bounded, plan.metric.upper()
+    values = [bounded(row.value, row.value_low, row.value_high, formatting.score) for row in plan.rows]
+    columns: dict[Header, list[str]] = {
+        ("BUDGET", "right"): [formatting.plain_amount(row.budget) for row in plan.rows],
+        ("EPOCHS", "right"): [str(row.epochs) for row in plan.rows],
+        ("WITH", "right"): [Allocation(row.workers, row.servers).cell for row in plan.rows],
+        ("TIME", "right"): [formatting.duration(row.seconds) for row in plan.rows],
+        (f"{metric} (80 %)", "right"): values,
+        (f"{metric} PER {plan.currency} MORE", "right"): [formatting.number(row.gain) for row in plan.rows],
+    }
+    if plan.chances:
+        columns["TARGET IN (80 %)", "right"] = [
+            f"{bounded(row.target_seconds, row.target_seconds_low, row.target_seconds_high, formatting.duration)} "
+            f"{row.target_at}"
+            for row in plan.rows
+        ]
     low, high = formatting.score(plan.level_low), formatting.score(plan.level_high)
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
     for text in plan.known:
@@ -258,13 +254,7 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
         wanted = "no amount" if money is None else f"{formatting.amount(money)} {plan.currency}"
         screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")
     screen.print()
-    screen.print(Padding(made, (0, 0, 1, 2), expand=False))
-
-
-def _target_in(row: BudgetRow) -> str:
-    """When the target is met, and with which allocation."""
-    times = row.target_seconds, row.target_seconds_low, row.target_seconds_high
-    return f"{formatting.bounded(*times, formatting.duration)} {row.target_at}"
+    screen.print(Padding(table(columns), (0, 0, 1, 2), expand=False))
 
 
 def _show(screen: Console, plan: Plan) -> None:
@@ -295,37 +285,26 @@ def _show(screen: Console, plan: Plan) -> None:
     screen.print()
     known = any(row.seconds is not None for row in plan.rows)
     wide = screen.width >= WIDE
-    headers: list[str | tuple[str, str]] = [size_header(any(row.servers for row in plan.rows))]
+    rows, bounded, amount, duration = plan.rows, formatting.bounded, formatting.amount, formatting.duration
+    sizes = [Allocation(row.workers, row.servers).cell for row in rows]
+    columns: dict[Header, list[str]] = {size_header(any(row.servers for row in rows)): sizes}
     if wide or not known:
-        headers.append((f"{plan.currency}/HOUR", "right"))
+        columns[f"{plan.currency}/HOUR", "right"] = [amount(row.cost_per_hour) for row in rows]
     if plan.budget is not None and not known:
-        headers.append(("BUDGET LASTS", "right"))
+        hours = [row.hours_within_budget for row in rows]
+        columns["BUDGET LASTS", "right"] = [duration(None if each is None else each * 3600) for each in hours]
+    if known and wide:
+        seconds = [bounded(row.seconds, row.seconds_low, row.seconds_high, duration) for row in rows]
+        columns["EPOCH (80 %)", "right"] = seconds
+    elif known:
+        columns["EPOCH", "right"] = [duration(row.seconds) for row in rows]
     if known:
-        headers += [
-            ("EPOCH (80 %)" if wide else "EPOCH", "right"),
-            ("EPOCH COST" if wide else "COST", "right"),
-            ("JOB (80 %)", "right"),
-            ("JOB COST (80 %)", "right"),
-        ]
-    made = table(*headers, ("", "wrap"))
-    for row in plan.rows:
-        cells = [Allocation(row.workers, row.servers).cell]
-        if wide or not known:
-            cells.append(formatting.amount(row.cost_per_hour))
-        if plan.budget is not None and not known:
-            hours = row.hours_within_budget
-            cells.append(formatting.duration(None if hours is None else hours * 3600))
-        if known:
-            cells += [
-                formatting.bounded(row.seconds, row.seconds_low, row.seconds_high, formatting.duration)
-                if wide
-                else formatting.duration(row.seconds),
-                formatting.amount(row.cost),
-                formatting.bounded(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration),
-                formatting.bounded(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
-            ]
-        made.add_row(*cells, _notes(row))
-    screen.print(Padding(made, (0, 0, 0, 2), expand=False))
+        times = [bounded(row.job_seconds, row.job_seconds_low, row.job_seconds_high, duration) for row in rows]
+        costs = [bounded(row.job_cost, row.job_cost_low, row.job_cost_high, amount) for row in rows]
+        columns["EPOCH COST" if wide else "COST", "right"] = [amount(row.cost) for row in rows]
+        columns |= {("JOB (80 %)", "right"): times, ("JOB COST (80 %)", "right"): costs}
+    columns["", "wrap"] = [_notes(row) for row in rows]
+    screen.print(Padding(table(columns), (0, 0, 0, 2), expand=False))
     if known and not wide:
         screen.print(f"  from {WIDE} columns on also {plan.currency}/HOUR and the bounds of EPOCH", soft_wrap=True)
     screen.print()

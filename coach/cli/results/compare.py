@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, printed, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
 from coach.cli.options import complete_job
 from coach.report import formatting
 
@@ -70,13 +70,13 @@ def _show(screen: Console, made: Comparison) -> None:
         words: Callable[[float | None], str],
         low: bool,
     ) -> None:
-        shown = table((title, "right"), *((name, "right") for name in names))
-        for first, values in found:
-            known = [value for value in values if value is not None]
-            best = (min if low else max)(known) if known else None
-            cells = [words(value) + (" *" if value is not None and value == best else "  ") for value in values]
-            shown.add_row(first, *cells)
-        screen.print(shown)
+        cells = []
+        for _, values in found:
+            best = (min if low else max)((value for value in values if value is not None), default=None)
+            cells.append([words(value) + (" *" if value is not None and value == best else "  ") for value in values])
+        columns: dict[Header, Sequence[str]] = {(title, "right"): [first for first, _ in found]}
+        columns |= {(name, "right"): each for name, each in zip(names, zip(*cells, strict=True), strict=True)}
+        screen.print(table(columns))
         screen.print()
 
     currency, metric = made.currency, made.metric.upper()
@@ -89,8 +89,8 @@ def _show(screen: Console, made: Comparison) -> None:
     rows(f"TIME TO {metric}", [(value, level.seconds) for value, level in levels], formatting.duration, True)
     screen.print("* the best of its row; the best epoch so far counts")
     if made.differences:
-        shown = table("DIFFERENCE", *names)
-        for one in made.differences:
-            shown.add_row(one.field, *("-" if value is None else value for value in one.values))
+        given = zip(*(one.values for one in made.differences), strict=True)
+        columns: dict[Header, list[str]] = {"DIFFERENCE": [one.field for one in made.differences]}
+        columns |= {name: [value or "-" for value in each] for name, each in zip(names, given, strict=True)}
         screen.print()
-        screen.print(shown)
+        screen.print(table(columns))

@@ -118,14 +118,20 @@ _ORDERS: dict[Sort, Callable[[dict[str, Any]], tuple[Any, ...]]] = {
 def _show(rows: list[dict[str, Any]], everything: bool) -> None:
     screen = console()
     unit = f"{rows[0]['currency']}/H" if rows else ""
-    right = ("GPUS", "CORES", "GIB", unit, "A GPU OR CORE", "SPOT")
-    made = table("OFFER", "GPU", *((name, "right") for name in right), "REGION")
-    for row in rows if everything else rows[:MAX_ROWS]:
-        spot = "" if row["spot"] is None else f"{row['spot']:.4g}"
-        made.add_row(
-            row["offer"], row["gpu"], f"{row['gpus']:g}" if row["gpus"] else "", f"{row['cpu']:g}",
-            f"{row['memory']:g}", f"{row['hour']:.4g}", f"{row['each']:.4g}", spot, row["region"],
-        )  # fmt: skip
+    shown = rows if everything else rows[:MAX_ROWS]
+    made = table(
+        {
+            "OFFER": [row["offer"] for row in shown],
+            "GPU": [row["gpu"] for row in shown],
+            ("GPUS", "right"): [f"{row['gpus']:g}" if row["gpus"] else "" for row in shown],
+            ("CORES", "right"): [f"{row['cpu']:g}" for row in shown],
+            ("GIB", "right"): [f"{row['memory']:g}" for row in shown],
+            (unit, "right"): [f"{row['hour']:.4g}" for row in shown],
+            ("A GPU OR CORE", "right"): [f"{row['each']:.4g}" for row in shown],
+            ("SPOT", "right"): ["" if row["spot"] is None else f"{row['spot']:.4g}" for row in shown],
+            "REGION": [row["region"] for row in shown],
+        }
+    )
     screen.print(made if rows else "no offer is like that; all of them: coach prices --all")
     if len(rows) > MAX_ROWS and not everything:
         screen.print(f"{len(rows) - MAX_ROWS} more: coach prices --all")

@@ -52,10 +52,14 @@ def command(
         found = [surplus(job, everything=everything) for job in ended]
         rows = [{"job": each.job, "file": file} for each in found for file in each.files]
         if not printed(output, rows, ("job", "file"), list(map(fields, found))):
-            made = table("NAME", ("DELETES", "right"), ("FREES", "right"), ("KEEPS EPOCH", "right"))
-            for each in found:
-                kept = ", ".join(map(str, each.keeps)) or "-"
-                made.add_row(each.job, str(len(each.files)), size(each.bytes), kept)
+            made = table(
+                {
+                    "NAME": [each.job for each in found],
+                    ("DELETES", "right"): [str(len(each.files)) for each in found],
+                    ("FREES", "right"): [size(each.bytes) for each in found],
+                    ("KEEPS EPOCH", "right"): [", ".join(map(str, each.keeps)) or "-" for each in found],
+                }
+            )
             console().print(made)
         many, total = sum(len(each.files) for each in found), size(sum(each.bytes for each in found))
         typer.echo(f"{many} checkpoint{'' if many == 1 else 's'} to delete, {total} to free", err=True)

@@ -127,8 +127,5 @@ def _row(function: dict[str, Any]) -> dict[str, Any]:
 
 def _show(rows: list[dict[str, Any]], output: Format) -> None:
     if not printed(output, rows, list(rows[0]) if rows else COLUMNS):
-        made = table(*(column.upper() for column in COLUMNS), keys=2)
-        for row in rows:
-            made.add_row(*row.values())
-        console().print(made)
+        console().print(table({column.upper(): [row[column] for row in rows] for column in COLUMNS}, keys=2))
         typer.echo("deployed, with 0 replicas; a run wakes them: coach run FILE --platform nuclio", err=True)

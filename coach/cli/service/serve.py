@@ -21,10 +21,6 @@ from coach.cli.options import (
     PlatformName,
     Policy,
     Python,
-    check_placement,
-    chosen_cluster,
-    controller,
-    led,
 )
 from coach.core.errors import UserError
 from coach.service.logging import LogFormat
@@ -79,6 +75,7 @@ def command(  # noqa: PLR0917 - they are options
       coach serve --nodes 4x2 --allow ~/jobs --log-format json
       coach serve --host 0.0.0.0 --token /run/secrets/coach --allow /srv/jobs
     """
+    from coach.cli.clusters import check_placement, chosen_cluster, controller, led
     from coach.core.policies import StaticPolicy
     from coach.handler.state.state_directory import StateDirectory
     from coach.plugins import policy as parsed_policy
