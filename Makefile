@@ -3,6 +3,7 @@
 # make demo        one real job to its target, table and figures at the end; FRAMEWORK=pytorch: the same in PyTorch
 # make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: one to three minutes
+# make test-research  the policies and experiments of the papers: the second package, research/
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
 # make test-web    the page in a real browser (needs Debian's chromium); ALL=1: all of its tests
 # make web         the page's bundle, built from web/ with Node.js
@@ -14,7 +15,8 @@
 # make test-versions   the chart, the controller and a gang on Kubernetes 1.34, 1.36 and 1.37 (needs root and Go)
 # make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
 # make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
-# make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
+# make soak        RUNS=10: make test in a row beside a busy loop on each core, goes on where it was stopped;
+#                  results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up; FRAMEWORK=pytorch,
 #                  SERVERS=elastic: elastic parameter servers; PROGRAM=1: of a program of your own, results/programs;
 #                  SEARCH=1: of the handler of a search, results/search
@@ -34,7 +36,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-commands test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -106,24 +108,27 @@ bench: setup data
 # them most of the time.
 test: setup data
 	@$(MAKE) --no-print-directory -j4 test-commands test-processes test-core test-logic test-go
-	@echo 'Not run here: make test-pytorch (needs PyTorch), make test-root (needs root and iproute2, util-linux, procps),'
-	@echo 'make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
+	@echo "Not run here: make test-research (the papers' policies), make test-pytorch (needs PyTorch), make test-root (needs root"
+	@echo 'and iproute2, util-linux, procps), make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
 test-quick: setup data
 	@$(PYTEST) -q tests -m 'quick and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/quick | /'
 
 # What starts no processes, in two halves.
 LOGIC := not processes and not full and not root and not kubernetes and not pytorch and not web
-CORE := tests/core tests/functions tests/research tests/simulation
+CORE := tests/core tests/functions tests/simulation
 test-core: setup data
 	@$(PYTEST) -q $(CORE) -m '$(LOGIC)' | sed -u 's/^/core | /'
 
 test-logic: setup data
-	@$(PYTEST) -q tests $(CORE:%=--ignore=%) -m '$(LOGIC)' | sed -u 's/^/logic | /'
+	@$(PYTEST) -q tests $(CORE:%=--ignore=%) --ignore=tests/research -m '$(LOGIC)' | sed -u 's/^/logic | /'
+
+test-research: setup data
+	@$(PYTEST) -q tests/research -m 'not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/research | /'
 
 # The folders that have such tests: reading all the others takes half a minute.
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
-PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles tests/platforms tests/research/platforms
+PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles tests/platforms
 test-processes: setup data control-plane
 	@$(PYTEST) -q $(PROCESSES) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
 
@@ -147,10 +152,10 @@ test-root: setup data
 	@$(PYTEST) -q tests -m root
 
 test-pytorch: setup setup-pytorch data
-	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)'
+	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-core test-logic test-processes test-commands test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
+test-quick test-core test-logic test-processes test-commands test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm $(if $(ALL),object-store)
@@ -199,7 +204,7 @@ images: setup
 all-tests: setup data control-plane helm object-store
 	@.venv/bin/python scripts/test_record.py all
 
-RUNS := 5
+RUNS := 10
 soak: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py soak $(RUNS)
 

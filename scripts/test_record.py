@@ -1,7 +1,7 @@
 """Runs all tests part by part, or `make test` several times, and writes what came out as a table; resumable.
 
     python scripts/test_record.py all              # results/all-tests.md
-    python scripts/test_record.py soak 5           # results/test-soak.md
+    python scripts/test_record.py soak 10          # results/test-soak.md
 
 A part, or a run, that has ended is never run again for the same commit, whether it passed or not: no result is tried
 until it is a good one. What was stopped is run again. Output is in .cache/test-record/COMMIT.
@@ -130,13 +130,13 @@ def commit() -> str:
 
 @contextlib.contextmanager
 def busy() -> Iterator[None]:
-    """One core has something else to do."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
-        os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
-        try:
-            yield
-        finally:
-            process.kill()
+    """Each core has something else to do."""
+    with contextlib.ExitStack() as ending:
+        for core in os.sched_getaffinity(0):
+            process = ending.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            ending.callback(process.kill)
+            os.sched_setaffinity(process.pid, {core})
+        yield
 
 
 def table(title: str, said: str, first: str, results: list[Result]) -> str:
@@ -155,7 +155,7 @@ def table(title: str, said: str, first: str, results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-def main(what: str, runs: str = "5") -> int:
+def main(what: str, runs: str = "10") -> int:
     """Run what has not ended yet; 1 where anything failed."""
     tested = commit()
     folder = ROOT / ".cache/test-record" / tested / what
@@ -174,8 +174,8 @@ def main(what: str, runs: str = "5") -> int:
         results = [once(folder, name, lambda log, n=name: soaked(log, n)) for name in names]
         title, first, place = f"{runs} runs of `make test` in a row", "run", "test-soak"
         said = (
-            f"`make soak RUNS={runs}` at commit {tested} on {os.cpu_count()} cores. Another program computed on one of "
-            "them all the time."
+            f"`make soak RUNS={runs}` at commit {tested} on {os.cpu_count()} cores. Another program computed on each "
+            "of them all the time."
         )
     text = table(title, said, first, results)
     (ROOT / "results" / f"{place}.md").write_text(text)

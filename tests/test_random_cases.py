@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.standard
+pytestmark = pytest.mark.full
 
 HERE = Path(__file__).parent
 DRAWN = """

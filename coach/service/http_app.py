@@ -37,7 +37,7 @@ def make_app(
     in addition to its addresses, for browsers.
     """
     metrics = Metrics(service)
-    app = FastAPI(
+    app = _Documented(
         title="Coach",
         version=metadata.version("coach-trainer"),
         description="Train to a target within a budget. Everything but /health, /openapi.json and /api/v1/login "
@@ -60,13 +60,20 @@ def make_app(
     for router in (process, service_wide, views, jobs, searches, login, page):
         app.include_router(router)
     answer_errors(app)
-    _correct(app.openapi()["paths"])
     return app
 
 
-def _correct(paths: dict[str, Any]) -> None:
-    """Correct what FastAPI's document takes from the application, or from a route's own response type."""
-    for path, method in (("/health", "get"), (LOGIN, "post")):
-        paths[path][method].pop("security")  # they need no token
-    unknown = paths["/metrics"]["get"]["responses"]["401"]["content"]
-    unknown["application/json"] = unknown.pop("text/plain")  # errors are JSON everywhere
+class _Documented(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """FastAPI's document, made when it is first asked for: it takes half a second.
+
+        Corrected in what FastAPI takes from the application, or from a route's own response type.
+        """
+        if self.openapi_schema is None:
+            paths = super().openapi()["paths"]
+            for path, method in (("/health", "get"), (LOGIN, "post")):
+                paths[path][method].pop("security")  # they need no token
+            unknown = paths["/metrics"]["get"]["responses"]["401"]["content"]
+            unknown["application/json"] = unknown.pop("text/plain")  # errors are JSON everywhere
+        assert self.openapi_schema is not None
+        return self.openapi_schema

@@ -27,7 +27,8 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize("faults", [FAULTS, pytest.param(MORE, marks=pytest.mark.full)], ids=["two", "more"])
+@pytest.mark.full
+@pytest.mark.parametrize("faults", [FAULTS, MORE], ids=["two", "more"])
 def test_a_process_that_is_hit_at_any_instant_costs_an_epoch_at_most(faults: list[Fault]) -> None:
     async def main() -> list[Outcome]:
         async with Stage.open() as stage:

@@ -60,6 +60,7 @@ print(json.dumps([float(loss()(each(data), labels).mean().asscalar()) for each i
 """
 
 
+@pytest.mark.full
 def test_the_money_is_used_for_epochs_and_the_best_model_is_handed_over(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(UNHURRIED)
     (tmp_path / "best.yaml").write_text(JOB)

@@ -85,6 +85,7 @@ def test_a_service_shares_out_by_a_network_from_a_file_and_why_says_how(
     assert_nothing_left(home)
 
 
+@pytest.mark.full
 def test_a_network_that_does_not_decide_leaves_it_to_drf_and_why_says_so(home: StateDirectory, tmp_path: Path) -> None:
     chosen = policy("dl2")
     assert isinstance(chosen, Dl2Policy)

@@ -13,9 +13,10 @@ from tests.cli.test_run import as_json, assert_nothing_left, coach, write_job
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
-    ["specon", *(pytest.param(n, marks=pytest.mark.full) for n in ("round-robin", "kod2", "tf-operator"))],
+    ["specon", "round-robin", "kod2", "tf-operator"],
 )
 def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp_path: Path) -> None:
     """Nodes of 2 cores: each holds one job of 2x2 (1.65 cores) or two of 1x1."""

@@ -48,6 +48,7 @@ def test_a_service_trains_a_submitted_job_to_its_target(home: StateDirectory, tm
     assert_nothing_left(home)
 
 
+@pytest.mark.full
 def test_a_stopped_job_goes_on_with_resume_in_the_foreground(home: StateDirectory, tmp_path: Path) -> None:
     job = write_job(tmp_path / "job.yaml", budget={"unlimited": True}, target={"accuracy": 0.93, "epochsInARow": 6})
     with started("run", str(job)) as run:

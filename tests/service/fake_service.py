@@ -1,11 +1,9 @@
-"""`coach serve` on a platform in memory: what the service does by itself, without waiting for MXNet.
-
-python -m tests.service.fake_service PORT [SECONDS_AN_EPOCH]; where COACH_LEASE is set it leads by a short lease.
-"""
+"""`coach serve` on a platform in memory: what the service does by itself, without waiting for MXNet."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from coach.cli.clusters import led
@@ -19,9 +17,14 @@ from coach.service.serve import Serving, serve
 from tests.handler.fake_platform import CLUSTER, FakePlatform
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
+    """Serve until a signal; the exit code.
+
+    `words`: the port, seconds an epoch, and how long a request may wait. Where COACH_LEASE is set it leads by a short
+    lease.
+    """
     begin_logging(LogFormat.JSON)
-    port, seconds = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
+    port, seconds = int(words[0]), float(words[1]) if len(words) > 1 else 0.05
     home = StateDirectory.default()
     platform = FakePlatform(nodes=CLUSTER, epoch_seconds=seconds, linger_seconds=0.0)
     leadership.LEASE_SECONDS, leadership.VALID_SECONDS = 3.0, 2.0
@@ -36,7 +39,7 @@ def main() -> int:
                     lambda home, now: platform,
                     port=port,
                     folders=(Path.cwd(),),
-                    longest_wait=float(sys.argv[3]) if len(sys.argv) > 3 else 60.0,
+                    longest_wait=float(words[2]) if len(words) > 2 else 60.0,
                     lead=lead,
                 ),
                 lambda endpoint: print(f"ready {endpoint.url}", flush=True),
@@ -47,4 +50,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -326,7 +326,7 @@ def test_a_policy_other_than_the_services_is_refused_and_a_static_one_taken(home
 
 def test_a_stopped_job_goes_on_where_it_was(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
-        await api.submit("a", maxEpochs=30, **ENDLESS)
+        await api.submit("a", maxEpochs=12, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 2)
         await api.post("/jobs/a/suspend", {"now": False})
         stopped = await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
@@ -334,26 +334,26 @@ def test_a_stopped_job_goes_on_where_it_was(home: StateDirectory) -> None:
         row = await api.post("/jobs/a/resume", {})
         assert row["state"] != "Suspended"
         ended = await api.ended("a")
-        assert ended["epoch"] == 30
+        assert ended["epoch"] == 12
         epochs = (await api.get("/jobs/a"))["epochs"]
         whole = [epoch["epoch"] for epoch in epochs if epoch["kind"] == "full"]
         assert whole == list(range(1, len(whole) + 1))
         assert stopped["epoch"] < len(epochs)
 
-    serve(home, body, FakePlatform(epoch_seconds=0.01))
+    serve(home, body, FakePlatform(epoch_seconds=0.1))
 
 
 def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
-        await api.submit("a", maxEpochs=30, **ENDLESS)
+        await api.submit("a", maxEpochs=12, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 1)
         await api.post("/jobs/a/suspend", {"now": True})
         await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
-        (taken,) = (await api.submit("a", maxEpochs=30, **ENDLESS))["jobs"]
+        (taken,) = (await api.submit("a", maxEpochs=12, **ENDLESS))["jobs"]
         assert (taken["job"]["name"], taken["went_on"]) == ("a", True)
-        assert (await api.ended("a"))["epoch"] == 30
+        assert (await api.ended("a"))["epoch"] == 12
 
-    serve(home, body, FakePlatform(epoch_seconds=0.01))
+    serve(home, body, FakePlatform(epoch_seconds=0.1))
 
 
 def test_a_cancelled_job_stays_so_until_it_is_resumed(home: StateDirectory) -> None:
@@ -458,7 +458,7 @@ def test_a_job_that_reached_its_target_is_not_resumed(home: StateDirectory) -> N
 def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory) -> None:
     async def first(api: Api) -> None:
         for name in ("running", "stopped", "ended"):
-            await api.submit(name, maxEpochs=3 if name == "ended" else 40, **ENDLESS, workers={"min": 1, "max": 1})
+            await api.submit(name, maxEpochs=3 if name == "ended" else 15, **ENDLESS, workers={"min": 1, "max": 1})
         await api.ended("ended")
         await api.post("/jobs/stopped/suspend", {"now": True})
         await api.until("stopped", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
@@ -467,23 +467,23 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory
 
     async def second(api: Api) -> None:
         row = await api.ended("running")
-        assert row["epoch"] == 40
+        assert row["epoch"] == 15
         rows = {row["name"]: row["reason"] for row in (await api.get("/jobs"))["jobs"]}
         assert rows == {"running": "EpochLimit", "stopped": "Suspended", "ended": "EpochLimit"}
 
-    serve(home, first, FakePlatform(epoch_seconds=0.01))
+    serve(home, first, FakePlatform(epoch_seconds=0.3))
     serve(home, second)
 
 
 def test_a_service_that_is_killed_goes_on_with_its_jobs(home: StateDirectory) -> None:
     async def first(api: Api) -> None:
-        await api.submit("a", maxEpochs=40, **ENDLESS)
+        await api.submit("a", maxEpochs=15, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 3)  # and away
 
     async def second(api: Api) -> None:
-        assert (await api.ended("a"))["epoch"] == 40
+        assert (await api.ended("a"))["epoch"] == 15
 
-    serve(home, first, FakePlatform(epoch_seconds=0.01))
+    serve(home, first, FakePlatform(epoch_seconds=0.3))
     serve(home, second)
 
 

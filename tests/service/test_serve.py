@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -14,8 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
 
@@ -38,45 +40,69 @@ pytestmark = pytest.mark.processes
 PATIENCE = 60.0
 
 
+#: Services are forked from one process, which has imported what they are made of.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.service.fake_service"])
+
+
+def _serve(out: Any, log: Any, folder: Path, environment: dict[str, str], words: Sequence[str]) -> None:
+    """What a fork does: it becomes a service with files, environment and words of its own."""
+    from tests.service import fake_service
+
+    os.dup2(out.detach(), sys.stdout.fileno())
+    os.dup2(log.detach(), sys.stderr.fileno())
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.exit(fake_service.main(words))
+
+
 class Served:
     """A service on a platform in memory, and what it has said."""
 
     def __init__(self, folder: Path, *words: str, port: str = "0", waits: bool = True) -> None:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         # A file: an unread pipe would fill up, and stop the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the service)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.service.fake_service", port, *words],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-        )
+        reading, writing = os.pipe()
+        self._out = os.fdopen(reading, encoding="utf-8")
+        files = reduction.DupFd(writing), reduction.DupFd(self._log.fileno())
+        self.process = FORKS.Process(target=_serve, args=(*files, folder, dict(os.environ), (port, *words)))
+        self.process.start()
+        os.close(writing)
         self.ready = self.hear_ready() if waits else ""
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
 
     def hear_ready(self) -> str:
         """The line that it prints once it serves."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        return self._out.readline()
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
 
     def end(self, number: int | None = signal.SIGINT) -> tuple[int, list[dict[str, Any]]]:
         """Its exit code and its log, after this signal."""
         if number is not None:
-            self.process.send_signal(number)
+            self.send_signal(number)
         log = self.said()
-        return self.process.returncode, [json.loads(line) for line in log.splitlines()]
+        assert self.process.exitcode is not None
+        return self.process.exitcode, [json.loads(line) for line in log.splitlines()]
 
     def said(self) -> str:
         """What it has logged, once it has ended."""
-        self.process.communicate(timeout=PATIENCE)
+        self.process.join(PATIENCE)
+        assert self.process.exitcode is not None, "it goes on"
         self._log.seek(0)
         return self._log.read()
 
     def close(self) -> None:
         """Kill it where it still runs."""
         self.process.kill()
-        self.process.communicate()
+        self.process.join()
+        self._out.close()
         self._log.close()
 
 
@@ -165,7 +191,7 @@ def test_a_service_is_found_by_the_other_commands_and_gone_afterwards(
     with served(tmp_path) as service:
         found = endpoint.find(home)
         assert found is not None
-        assert (service.ready.strip(), found.pid) == (f"ready {found.url}", service.process.pid)
+        assert (service.ready.strip(), found.pid) == (f"ready {found.url}", service.pid)
         for name in ("token", "service.json"):
             assert stat.S_IMODE((home.path / name).stat().st_mode) == 0o600
         code, out, _ = coach("submit", str(job), "-o", "json")
@@ -186,7 +212,7 @@ def refused(folder: Path) -> str:
     """The one line of a service that does not start."""
     with served(folder) as service:
         said = service.said()
-        assert service.process.returncode == 2
+        assert service.process.exitcode == 2
     (line,) = said.splitlines()
     return line
 
@@ -195,7 +221,7 @@ def test_a_second_service_is_refused(home: StateDirectory, tmp_path: Path) -> No
     with served(tmp_path) as first:
         line = refused(tmp_path)
         assert "a service runs already, at http://127.0.0.1:" in line
-        assert f"(process {first.process.pid})" in line
+        assert f"(process {first.pid})" in line
         first.end()
 
 
@@ -303,7 +329,7 @@ def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(home: StateDirect
     with served(tmp_path, "3600") as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["state"] in ("Probing", "Training"))
-        service.process.send_signal(signal.SIGINT)
+        service.send_signal(signal.SIGINT)
         with service_of(home) as client:
             until(lambda: client.cluster().stopping)
             with pytest.raises(TemporaryError, match="the service is stopping"):
@@ -360,7 +386,7 @@ def test_commands_do_their_work_through_the_service(
         assert (code, "has its nodes and its Python already" in err) == (2, True)
         code, out, _ = coach("doctor", "-o", "json")
         (found,) = [check for check in json.loads(out) if check["name"] == "service"]
-        assert (found["status"], f"process {service.process.pid}" in found["found"]) == ("ok", True)
+        assert (found["status"], f"process {service.pid}" in found["found"]) == ("ok", True)
         service.end()
 
 

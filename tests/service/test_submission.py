@@ -63,7 +63,7 @@ def test_a_large_submission_is_taken_whole_and_its_retry_does_nothing_twice(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("output", ["table", "json", "csv"])
+@pytest.mark.parametrize("output", ["table", *(pytest.param(each, marks=pytest.mark.full) for each in ("json", "csv"))])
 def test_where_a_later_request_fails_the_accepted_jobs_are_shown_and_the_rest_is_named(
     home: StateDirectory,
     tmp_path: Path,

@@ -61,7 +61,7 @@ class Handlers:
     def until(self, what: str, done: Callable[[list[Any]], bool]) -> list[Any]:
         deadline = time.monotonic() + 180
         while not done(records := self.records()):
-            ended = {name: one.process.poll() for name, one in self.started.items()}
+            ended = {name: one.process.exitcode for name, one in self.started.items()}
             seen = f"lease {self.lease()}, started {len(starts(records))} times, exit codes {ended}"
             assert time.monotonic() < deadline, f"{what}: {seen}: {records[-20:]}"
             time.sleep(0.5)  # each look reads the whole journal
@@ -119,10 +119,10 @@ def test_a_second_handler_goes_on_where_the_first_is_killed_or_stopped_which_wri
     assert handlers.lease() == ("second", 2)
 
     third = handlers.start("third", waits=False)
-    second.process.send_signal(signal.SIGSTOP)
+    second.send_signal(signal.SIGSTOP)
     third.hear_ready()
     before = went_on(handlers, 3)
-    second.process.send_signal(signal.SIGCONT)
+    second.send_signal(signal.SIGCONT)
     assert second.end(None)[0] == LOST
     after = went_on(handlers, 3)
     assert after[: len(before)] == before and len(starts(after)) == 3

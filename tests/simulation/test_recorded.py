@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.training.fidelity import Recorded, read
+from benchmarks.training.fidelity import Recorded
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -19,10 +19,9 @@ from coach.platforms.base import Cluster
 from coach.plugins import policy
 from coach.simulation.dynamics.from_journal import learn
 from coach.simulation.reducer_simulation import Driver
+from tests.simulation.real_runs import JOURNALS, ONE_OF_EACH
 
 pytestmark = pytest.mark.standard
-
-JOURNALS = read(Path("results/simulation/journals"))
 
 
 class Fed(Handler):
@@ -85,7 +84,7 @@ def simulated(recorded: Recorded, events: Sequence[ev.Event]) -> list[act.Action
     return [record for record in records if isinstance(record, act.Action)]
 
 
-@pytest.mark.parametrize("recorded", JOURNALS, ids=lambda recorded: recorded.name)
+@pytest.mark.parametrize("recorded", ONE_OF_EACH)
 def test_the_live_handler_and_the_simulator_do_the_same(recorded: Recorded, tmp_path: Path) -> None:
     events = [record for record in recorded.records if isinstance(record, ev.Event)]
     ours = asyncio.run(live(events, tmp_path / "journal.db"))

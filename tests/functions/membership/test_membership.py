@@ -34,8 +34,13 @@ HISTORIES = 10_000
 BLOCK = 1000
 
 
-@pytest.mark.standard
-@pytest.mark.parametrize("first", range(0, HISTORIES, BLOCK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=pytest.mark.full if first > BLOCK else pytest.mark.standard)
+        for first in range(0, HISTORIES, BLOCK)
+    ],
+)
 def test_every_step_is_applied_once_and_every_history_ends(first: int) -> None:
     for number in range(first, first + BLOCK):
         try:

@@ -144,7 +144,7 @@ def test_new_lines_of_a_log_come_by_the_stream_and_once_across_a_crash(home: Sta
         assert next(lines).text == "two\n"
         port = coach.url.rpartition(":")[2]
         first.process.kill()
-        first.process.wait()
+        first.process.join()
         write("three")
         with served(tmp_path, "0", "5", port=port):
             assert next(lines).text == "three\n"

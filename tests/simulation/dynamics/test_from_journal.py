@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from benchmarks.training.fidelity import Recorded, alone, predict, read
+from benchmarks.training.fidelity import Recorded, alone, predict
 from coach.core.cluster import Allocation, Role
 from coach.core.jobs.events import JobSubmitted
 from coach.plugins import policy
@@ -15,6 +14,7 @@ from coach.simulation.dynamics.from_journal import MeasuredCores, Run, learn, ru
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec
+from tests.simulation.real_runs import JOURNALS, ONE_OF_EACH
 
 pytestmark = pytest.mark.standard
 
@@ -106,9 +106,6 @@ def test_a_job_that_computes_all_the_time_tries_no_second_server_in_virtual_time
     assert with_a_server_more(replace(learned, computing_seconds=0.0)) != []
 
 
-JOURNALS = read(Path("results/simulation/journals"))
-
-
 def test_journals_of_real_runs_are_there() -> None:
     assert len(JOURNALS) >= 5
     assert any(len(recorded.runs) > 1 for recorded in JOURNALS)
@@ -126,7 +123,7 @@ def test_the_curve_and_the_seconds_of_a_real_run_are_learned(recorded: object) -
         assert 0 <= learned.same_group_seconds <= learned.new_group_seconds + 1
 
 
-@pytest.mark.parametrize("recorded", JOURNALS, ids=lambda recorded: recorded.name)
+@pytest.mark.parametrize("recorded", ONE_OF_EACH)
 def test_a_real_run_is_as_long_in_virtual_time_with_what_it_took_itself(recorded: Recorded) -> None:
     """What the driver adds of its own; how much machines differ from run to run has no part in it."""
     for name, seconds in predict(recorded, [recorded], seeds=2).items():
