@@ -50,7 +50,7 @@ async def invoke(options: dict[str, str], arguments: list[str]) -> int:
     """Run one of the commands that work on a cluster's jobs; its exit code. Raises CoachError."""
     async with await Api.connect(options.get("--context"), options.get("--namespace")) as api:
         if arguments[0] in IN_POD or (arguments[0] == SEARCH and arguments[1:2] and arguments[1].startswith("--")):
-            return await _run(api, arguments, sys.stdout.buffer)
+            return await _run(api, arguments)
         if arguments[0] == SEARCH:
             return await _search(api, [Path(word) for word in arguments[1:]])
         if arguments[0] == MODEL:
@@ -62,13 +62,14 @@ async def invoke(options: dict[str, str], arguments: list[str]) -> int:
         return await _change(api, arguments[0], arguments[1:])
 
 
-async def _run(api: Api, arguments: list[str], out: BinaryIO) -> int:
-    """Run `coach` in the handler's pod; its output goes to `out`, its errors to stderr. The exit code."""
+async def _run(api: Api, arguments: list[str], out: BinaryIO | None = None) -> int:
+    """Run `coach` in the handler's pod; its output goes to `out`, or to stdout, its errors to stderr. The exit code."""
 
     def write(channel: int, data: bytes) -> None:
-        stream = out if channel == 1 else sys.stderr.buffer
-        stream.write(data)
-        stream.flush()
+        if channel == 1 and out is not None:
+            out.write(data)
+        else:
+            print(data.decode(errors="replace"), end="", file=sys.stdout if channel == 1 else sys.stderr, flush=True)
 
     columns = shutil.get_terminal_size().columns
     command = ["env", f"COLUMNS={columns}", "coach", *arguments]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -215,18 +214,14 @@ def _account_row(accounts: Accounts, account: Account, live: list[Job], now: flo
         spent=to_amount(accounts.spent(account, now)),
         reserved=to_amount(account.held),
         left=to_amount(accounts.left(account, now)),
-        since=_iso(account.period.start(now)),
-        until=_iso(account.period.end(now)),
+        since=iso(account.period.start(now)),
+        until=iso(account.period.end(now)),
         noticed=accounts.noticed(account, now),
         **bounds("forecast", found.spent if found else None),
-        runs_out=_iso(found.runs_out) if found and found.runs_out else None,
+        runs_out=iso(found.runs_out) if found and found.runs_out else None,
         jobs=len(own),
         waiting=sum(job.reason is Reason.ACCOUNT_SPENT for job in own),
     )
-
-
-def _iso(at: float) -> str | None:
-    return iso(at) if math.isfinite(at) else None
 
 
 def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Payment]) -> list[SpendingRow]:
@@ -252,7 +247,7 @@ def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Pa
     return [
         SpendingRow(
             account=account,
-            since=_iso(start),
+            since=iso(start),
             job=job,
             spent=to_amount(amount),
             currency=accounts.known[account].currency,

@@ -41,6 +41,8 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     first = [job.minimum, job.maximum, *(at for at in measured if job.spec.limits.allows(at))]
     shown = sorted(shown_allocations(job, first))
     rows = tuple(_row(job, at, epochs, fixed, start, at in measured, nodes) for at in shown)
+    measured_words = f"{formatting.count(len(points), 'allocation')} on these nodes"
+    known = [f"speed: earlier jobs like it measured {measured_words}"] if points else []
     book = job.price_book
     money = spec.spec.budget_money
     aims = money is not None and spec.spec.target is not None
@@ -57,7 +59,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         epochs_known=epochs_trained is not None or (spec.spec.target is None and job.speed is not None),
         enough="" if reach is None else reach.words,
         probes=tuple(map(str, _probes(job, nodes))),
-        known=(*_known(points), *_changes(past.values(), spec, nodes), *earlier_words(spec, past)),
+        known=(*known, *_changes(past.values(), spec, nodes), *earlier_words(spec, past)),
         unknown=tuple(_unknown(spec, points, epochs_trained)),
         refusal=_refusal(job, nodes),
         rows=rows,
@@ -155,11 +157,6 @@ def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
         return []  # a program's first intervals are its probes
     left = probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Pending))
     return [probe.at for probe in left]
-
-
-def _known(points: tuple[KnownSpeed, ...]) -> Iterable[str]:
-    if points:
-        yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
 
 
 def _changes(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterable[str]:

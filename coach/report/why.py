@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.cluster import NOTHING, Allocation, Node, Resources, by_node
+from coach.core.cluster import NOTHING, Node, Resources, by_node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
@@ -129,7 +129,8 @@ def _alternatives(job: Job) -> Iterator[str]:
     lines = []
     others = considered(job, at, job.reasons)[1:]
     if len(others) > _MAX_ALTERNATIVES:
-        others = [one for one in others if _steps(one.allocation, at) == 1]
+        steps = ((one, one.allocation.workers - at.workers, one.allocation.servers - at.servers) for one in others)
+        others = [one for one, workers, servers in steps if abs(workers) + abs(servers) == 1]
     for one in others:
         time = forecast.predicted_seconds(job, one.allocation, 1.0)
         assert time is not None
@@ -162,10 +163,6 @@ def _changes(job: Job) -> Iterator[str]:
     first, now = job.epochs[0].allocation, job.epochs[-1].allocation
     if first != now:
         yield f"With {now}: {program_changes.batch_words(job, first, now)}"
-
-
-def _steps(one: Allocation, other: Allocation) -> int:
-    return abs(one.workers - other.workers) + abs(one.servers - other.servers)
 
 
 def _known(job: Job, now: float) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -16,9 +15,7 @@ from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.report import formatting
-
-if TYPE_CHECKING:
-    from coach.report.row_types import ForecastRow, JobRow
+from coach.report.row_types import ForecastRow, JobRow
 
 #: Jobs whose forecasts the end of a run shows; of more, `coach show` and `coach export` do.
 MAX_FORECASTS = 3

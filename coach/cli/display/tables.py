@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +13,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.money import to_money
 from coach.report import formatting
-
-if TYPE_CHECKING:
-    from coach.report.row_types import EpochRow, ForecastRow, JobRow
+from coach.report.row_types import EpochRow, ForecastRow, JobRow
 
 #: Colours of states, in addition to their words.
 STATE_STYLE = {

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from coach.core.estimation.interval import Interval
     from coach.handler.state.state_directory import StateDirectory, StoredJob
-    from coach.report.row_types import JobRow
 
 #: Columns that a reason needs in the table; with fewer, it gets a line of its own.
 MIN_REASON = 24
@@ -37,8 +36,13 @@ def command(output: Output = Format.TABLE) -> None:
     now = time.time()
     past = home.past()
     starts = _starts(home, past.values(), now)
-    rows = [_row(job_row(one.job, now, orphan=one.orphan), starts.get(name)) for name, one in past.items()]
-    if printed(output, rows, JobRow, [fields(row) | {"starts_in": _range(starts.get(row.name))} for row in rows]):
+    rows = []
+    for name, one in past.items():
+        row, start = job_row(one.job, now, orphan=one.orphan), starts.get(name)
+        expected = f"; expected to start in {formatting.duration_interval(start)}" if start else ""
+        rows.append(replace(row, message=f"{row.message}{expected}"))
+    begins = {name: asdict(start) for name, start in starts.items()}
+    if printed(output, rows, JobRow, [fields(row) | {"starts_in": begins.get(row.name)} for row in rows]):
         return
     if rows:
         screen = console()
@@ -66,14 +70,3 @@ def _starts(home: StateDirectory, past: Iterable[StoredJob], now: float) -> dict
 
         found |= expected_starts((one.job for one in queue), home.nodes(queue[0]), now)
     return found
-
-
-def _row(row: JobRow, start: Interval | None) -> JobRow:
-    """A row whose message has the expected start, of a job that waits."""
-    if start is None:
-        return row
-    return replace(row, message=f"{row.message}; expected to start in {formatting.duration_interval(start)}")
-
-
-def _range(start: Interval | None) -> dict[str, float] | None:
-    return None if start is None else asdict(start)

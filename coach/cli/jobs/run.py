@@ -32,7 +32,6 @@ from coach.core.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coach.cli.clusters import check_placement, chosen_cluster
     from coach.cli.display.display_loop import Showing
     from coach.core import policies
     from coach.core.spec.job import TrainingJob
@@ -92,6 +91,7 @@ def command(  # noqa: PLR0917 - they are options
       coach run job.yaml --platform nuclio
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x1 --placement default
     """
+    from coach.cli.clusters import check_placement, chosen_cluster
     from coach.cli.display.display_loop import Showing
     from coach.cli.job_files import load
     from coach.handler.endpoint import ServiceRunsError, find
