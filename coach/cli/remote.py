@@ -6,14 +6,6 @@ from collections.abc import Sequence
 
 from coach.core.errors import UserError
 
-#: Commands that run in the handler's pod.
-IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "budget", "doctor", "plan", "compare", "prune")
-#: Commands that change the cluster's objects.
-ON_OBJECTS = ("submit", "suspend", "resume")
-#: The command that brings a file from the handler's pod, and the one that makes its page reachable from here.
-MODEL, UI = "model", "ui"
-#: With a file it applies a TrainingSearch; with options alone, such as --show, it runs in the handler's pod.
-SEARCH = "search"
 _OPTIONS = ("--context", "--namespace")
 
 
@@ -32,13 +24,6 @@ def split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
     """Run a command on a cluster; its exit code. Raises CoachError."""
-    command = arguments[0] if arguments else ""
-    if command not in (*IN_POD, *ON_OBJECTS, SEARCH, MODEL, UI):
-        known = ", ".join(("run", *IN_POD, *ON_OBJECTS, SEARCH, MODEL, UI))
-        raise UserError(
-            f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
-            "`coach serve` has --context itself"
-        )
     import asyncio
 
     from coach.cli import remote_commands

@@ -28,7 +28,6 @@ import yaml
 
 from coach.cli.job_files import load
 from coach.cli.options import VOLUMES
-from coach.cli.remote import IN_POD, MODEL, SEARCH, UI
 from coach.core.errors import CoachError, UserError
 from coach.core.jobs.reasons import EXIT_CODE, State
 from coach.handler.interactive_run import EXIT_CODES_BY_WEIGHT
@@ -42,12 +41,27 @@ from coach.platforms.kubernetes_api.election import LEADER
 from coach.platforms.kubernetes_api.exec import run_in_pod
 from coach.platforms.kubernetes_api.forward import connection, forwarded
 
+#: Commands that run in the handler's pod.
+IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "budget", "doctor", "plan", "compare", "prune")
+#: Commands that change the cluster's objects.
+ON_OBJECTS = ("submit", "suspend", "resume")
+#: The command that brings a file from the handler's pod, and the one that makes its page reachable from here.
+MODEL, UI = "model", "ui"
+#: With a file it applies a TrainingSearch; with options alone, such as --show, it runs in the handler's pod.
+SEARCH = "search"
 #: Seconds between two looks at a job.
 LOOK_SECONDS = 1.0
 
 
 async def invoke(options: dict[str, str], arguments: list[str]) -> int:
     """Run one of the commands that work on a cluster's jobs; its exit code. Raises CoachError."""
+    command = arguments[0] if arguments else ""
+    if command not in (*IN_POD, *ON_OBJECTS, SEARCH, MODEL, UI):
+        known = ", ".join(("run", *IN_POD, *ON_OBJECTS, SEARCH, MODEL, UI))
+        raise UserError(
+            f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
+            "`coach serve` has --context itself"
+        )
     async with await Api.connect(options.get("--context"), options.get("--namespace")) as api:
         if arguments[0] in IN_POD or (arguments[0] == SEARCH and arguments[1:2] and arguments[1].startswith("--")):
             return await _run(api, arguments)
