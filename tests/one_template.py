@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from coach.platforms.local.environment import Functions, Template
-
-
-@dataclass(frozen=True)
-class Borrowed:
-    """Another's template, as a platform has one of its own: `socket` leads to it."""
-
-    socket: Path
-    ended: bool = False
-
-    async def close(self) -> None:
-        self.socket.unlink()
+from coach.platforms.local.environment import Functions
+from coach.platforms.local.runtime import Runtime
 
 
 @pytest.fixture(scope="session")
-def lasting_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Functions, Path]]:
+def lasting_template() -> Iterator[tuple[Functions, Path]]:
     """A template that ends with the tests: of which functions, and its socket."""
     loop = asyncio.new_event_loop()
-    functions, path = Functions.find(), tmp_path_factory.mktemp("template") / "mxnet.sock"
-    template = loop.run_until_complete(functions.start_template(path))
-    yield functions, path
-    loop.run_until_complete(template.close())
+    functions = Functions.find()
+    runtime = Runtime(functions)
+    loop.run_until_complete(runtime.open())
+    yield functions, runtime._socket
+    loop.run_until_complete(runtime.close())
     loop.close()
 
 
 @pytest.fixture
 def one_template(lasting_template: tuple[Functions, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Platforms of this process start no MXNet of their own."""
-    start, (lasting, path) = Functions.start_template, lasting_template
+    start, ended, (lasting, path) = Runtime.open, Runtime.ended, lasting_template
 
-    async def borrow(functions: Functions, socket: Path) -> Template | Borrowed:
-        if functions != lasting:
-            return await start(functions, socket)
-        socket.symlink_to(path)
-        return Borrowed(socket)
+    async def borrow(runtime: Runtime) -> None:
+        if runtime._functions == lasting:
+            runtime._socket = path
+        else:
+            await start(runtime)
 
-    monkeypatch.setattr(Functions, "start_template", borrow)
+    monkeypatch.setattr(Runtime, "open", borrow)
+    monkeypatch.setattr(Runtime, "ended", property(lambda of: of._socket != path and ended.__get__(of)))

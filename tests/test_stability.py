@@ -17,7 +17,6 @@ from typing import Any
 import coach
 from coach.core import policies
 from coach.service import client
-from coach.service.client import calls
 from scripts.generate.crd import crd, job_schema
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +56,8 @@ def of_python(group: str, name: str, value: Any) -> Iterator[str]:
     is_policy = value in {policies.CoachPolicy, policies.StaticPolicy}  # its parameters are public
     members = fields if is_policy else {at for at in dir(value) if not at.startswith("_")} | fields
     for at in sorted(members - set(dir(tuple)) if issubclass(value, tuple) else members):
-        member = getattr(calls, at, None) or inspect.getattr_static(value, at, None)
+        member = inspect.getattr_static(value, at, None)
+        member = getattr(member, "make", member)  # of an operation
         if isinstance(member, classmethod | staticmethod):
             member = member.__func__
         yield f"{group}: {name}.{at}{parameters(member) if inspect.isfunction(member) else ''}"

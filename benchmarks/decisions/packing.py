@@ -21,13 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
-from coach.core.gang import (
-    Gang,
-    GangPlan,
-    Pending,
-    PodRequest,
-    plan_gang,
-)
+from coach.core.gang.plan import Gang, GangPlan, Pending, plan_gang
+from coach.core.gang.snapshot import PodRequest
 from coach_research.platforms.gang_rules import all_types_present, queue_key, same_job_score
 
 RESULTS = Path(__file__).parents[2] / "results"

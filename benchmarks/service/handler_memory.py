@@ -39,6 +39,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.state.codec import EVENTS
 from coach.handler.state.journal import Journal, fold
+from coach.handler.state.snapshots import due
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.base import Cluster
 from coach.plugins import policy
@@ -109,7 +110,7 @@ def kept_at(records: list[Any]) -> list[int]:
             for record in step:
                 if not isinstance(record, ev.JobSubmitted):
                     apply(living, record)
-            if journal.snapshot_due(living.name):
+            if due(living):
                 journal.save_snapshots(living)
                 places.append(journal.last_seq())
         journal.close()
@@ -168,7 +169,6 @@ class Idle:
     programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
-    sees_checkpoints = True
 
     async def open(self, events: Any) -> Cluster:
         """One node."""
@@ -189,7 +189,7 @@ def measure_handler(folder: str) -> dict[str, float]:
             await handler.wait(handler._events.empty)
             started = time.process_time() - began
             assert len(handler.jobs) == JOBS
-            while any(map(journal.snapshot_due, handler.jobs)):  # it writes the snapshots that are due
+            while any(map(due, handler.jobs.values())):  # it writes the snapshots that are due
                 await asyncio.sleep(0.1)
             await asyncio.sleep(1.0)
             before = time.process_time()
@@ -249,8 +249,8 @@ def keep(journal: Journal, living: dict[str, Job], records: list[Any]) -> None:
             living |= fold([record])
         else:
             apply(living[record.job], record)
-    if snapshot_due := [living[name] for name in {record.job for record in records} if journal.snapshot_due(name)]:
-        journal.save_snapshots(*snapshot_due)
+    if snapshots := [living[name] for name in {record.job for record in records} if due(living[name])]:
+        journal.save_snapshots(*snapshots)
 
 
 @functools.cache

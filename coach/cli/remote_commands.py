@@ -29,7 +29,7 @@ import yaml
 from coach.cli.job_files import load
 from coach.cli.options import VOLUMES
 from coach.core.errors import CoachError, UserError
-from coach.core.jobs.reasons import EXIT_CODE, State
+from coach.core.jobs.reasons import State
 from coach.handler.interactive_run import EXIT_CODES_BY_WEIGHT
 from coach.jobfiles.dump import to_yaml
 from coach.jobfiles.load import LoadedJob
@@ -38,8 +38,7 @@ from coach.platforms.kubernetes import model_files, program_files
 from coach.platforms.kubernetes.manifests import owner
 from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object, until_answered
 from coach.platforms.kubernetes_api.election import LEADER
-from coach.platforms.kubernetes_api.exec import run_in_pod
-from coach.platforms.kubernetes_api.forward import connection, forwarded
+from coach.platforms.kubernetes_api.pod_access import connection, forwarded, run_in_pod
 
 #: Commands that run in the handler's pod.
 IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "budget", "doctor", "plan", "compare", "prune")
@@ -314,7 +313,7 @@ async def _run_jobs(options: dict[str, str], jobs: Sequence[LoadedJob], *, as_js
         ends = await asyncio.gather(*(_follow(api, name, err=as_json) for name in names))
     if as_json:
         typer.echo(json.dumps([{"name": name, **end} for name, end in zip(names, ends, strict=True)], indent=2))
-    codes = {EXIT_CODE[State(end["state"])] for end in ends}
+    codes = {State(end["state"]).exit_code for end in ends}
     return next(code for code in EXIT_CODES_BY_WEIGHT if code in codes)
 
 

@@ -6,6 +6,7 @@ stays until no job needs its account, which is then removed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -51,7 +52,7 @@ async def obey(found: Object, service: Service) -> str:
                 await service.remove_account(name)
             return ""
         new = wanted(found)
-        if account is None or account.terms() != new.at_time(account.set_at):
+        if account is None or account.terms() != replace(new, at=account.set_at):
             await service.set_account(new)
     except UserError as error:
         return str(error)
@@ -64,8 +65,7 @@ def status_of(found: Object, row: AccountRow | None, problem: str, now: float) -
     deleting = "deletionTimestamp" in found["metadata"]
     reason = ("InUse" if deleting else "Invalid") if problem else "InForce"
     said = problem or "its terms are in force"
-    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now)
-    ready = ready.model_copy(update={"reason": reason, "message": said})  # another problem than before
+    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now, as_now=True)
     if row is None:
         return status.to_json(TrainingBudgetStatus(observed_generation=generation, conditions=[ready]))
     out = row.noticed == NOTICES[-1]

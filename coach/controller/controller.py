@@ -66,9 +66,9 @@ class Controller:
         """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
         async with await self._connect() as api:
             self._api = api
-            paths = [f"{COACH}/namespaces/{api.namespace}/{kind}" for kind in KINDS]
-            self._path, self._budgets_path, self._searches_path = paths
-            jobs, accounts, found_searches = (Collection(api, path) for path in paths)
+            jobs, accounts, found_searches = (
+                Collection(api, f"{COACH}/namespaces/{api.namespace}/{plural}") for plural in KINDS.values()
+            )
             self._service.handler.observers.append(lambda _event, _actions: self._wake.set())
             try:
                 for collection in (accounts, jobs, found_searches):
@@ -114,41 +114,34 @@ class Controller:
     async def _reconcile_budget(self, found: Object) -> None:
         """Give an account the terms of a TrainingBudget, and the object the account's status."""
         metadata, now = found["metadata"], self._service.handler.now()
-        name, finalizers = metadata["name"], _finalizers(found)
         deleting = "deletionTimestamp" in metadata
-        if not deleting and budgets.FINALIZER not in finalizers:
-            await self._set_finalizers(found, [*finalizers, budgets.FINALIZER], self._budgets_path)
+        if not deleting and await self._finalizer(found, budgets.FINALIZER):
             return
         problem = await budgets.obey(found, self._service)
         if deleting and not problem:
-            if budgets.FINALIZER in finalizers:
-                left = [one for one in finalizers if one != budgets.FINALIZER]
-                await self._set_finalizers(found, left, self._budgets_path)
+            await self._finalizer(found, budgets.FINALIZER, wanted=False)
             return
-        row = next((one for one in self._service.accounts() if one.name == name), None)
+        row = next((one for one in self._service.accounts() if one.name == metadata["name"]), None)
         made = budgets.status_of(found, row, problem, now)
         last, at = self._written.get(metadata["uid"], (found.get("status", {}), 0.0))
         if budgets.settled(made) == budgets.settled(last) and now - at < budgets.MOVING_SECONDS:
             return
-        await self._write(found, made, now, self._budgets_path)
+        await self._write(found, made, now)
         for event in budgets.notices(found, made, last, row, now) if row else ():
             await self._api.create(f"{CORE}/namespaces/{self._api.namespace}/events", event)
 
     async def _reconcile_search(self, found: Object) -> None:
         """Have the search of a TrainingSearch, and write its status."""
         metadata, now = found["metadata"], self._service.handler.now()
-        uid, finalizers, deleting = metadata["uid"], _finalizers(found), "deletionTimestamp" in metadata
-        if not deleting and searches.FINALIZER not in finalizers:
-            await self._set_finalizers(found, [*finalizers, searches.FINALIZER], self._searches_path)
+        uid, deleting = metadata["uid"], "deletionTimestamp" in metadata
+        if not deleting and await self._finalizer(found, searches.FINALIZER):
             return
         generation, problem = self._refused.get(uid, (0, ""))
         if deleting or generation != metadata["generation"]:
             problem = await searches.obey(found, self._service, BASE)
             self._refused[uid] = (metadata["generation"] if problem else 0, problem)
         if deleting and not problem:
-            left = [one for one in finalizers if one != searches.FINALIZER]
-            if left != finalizers:
-                await self._set_finalizers(found, left, self._searches_path)
+            await self._finalizer(found, searches.FINALIZER, wanted=False)
             return
         definition = searches.of(found, self._service)
         row = self._service.searches.standing(definition).row() if definition else None
@@ -156,17 +149,17 @@ class Controller:
         last, at = self._written.get(uid, (found.get("status", {}), 0.0))
         moved = [one.get(key) for one in (made, last) for key in ("best", "conditions")]
         if made != last and (moved[:2] != moved[2:] or now - at >= STATUS_SECONDS):
-            await self._write(found, made, now, self._searches_path)
+            await self._write(found, made, now)
 
     async def _do(self, step: Step, found: Object) -> None:
         job = self._job(found)
         match step.kind:
             case StepKind.ADD_FINALIZER:
-                await self._set_finalizers(found, [*_finalizers(found), FINALIZER])
+                await self._finalizer(found, FINALIZER)
             case StepKind.REMOVE_FINALIZER:
                 self._written.pop(found["metadata"]["uid"], None)
                 self._refused.pop(found["metadata"]["uid"], None)
-                await self._set_finalizers(found, [one for one in _finalizers(found) if one != FINALIZER])
+                await self._finalizer(found, FINALIZER, wanted=False)
             case StepKind.SUBMIT:
                 await self._submit(found)
             case StepKind.SUSPEND if job:
@@ -190,8 +183,7 @@ class Controller:
             self._refused[uid] = -1, str(error)  # looked for again: it may be made after the job
             return
         except JobFileError as error:
-            mistakes = "; ".join(f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems)
-            self._refused[uid] = generation, mistakes
+            self._refused[uid] = generation, status.mistakes(error)
             return
         self._refused.pop(uid, None)
         try:
@@ -278,7 +270,7 @@ class Controller:
             start = self._expected_starts(now).get(job.name) if not job.pods else None
             made = status.of_job(job, self._service.row(job.name), generation, before, now, start=start)
         elif uid in self._refused:
-            made = status.of_mistake("Invalid", self._refused[uid][1], generation, before, now)
+            made = status.of_mistake(self._refused[uid][1], generation, before, now)
         elif found["spec"].get("suspend"):
             made = status.of_suspended(generation, before, now)
         else:
@@ -286,40 +278,42 @@ class Controller:
         last, at = self._written.get(uid, (before, 0.0))
         if made == last or (made.get("state") == last.get("state") and now - at < STATUS_SECONDS):
             return
-        await self._write(found, made, now, self._path)
+        await self._write(found, made, now)
         if (made["state"], made.get("reason")) != (last.get("state"), last.get("reason")):
             path = f"{CORE}/namespaces/{self._api.namespace}/events"
             await self._api.create(path, status.event(found, made, now))
 
-    async def _write(self, found: Object, made: dict[str, Any], now: float, path: str) -> None:
+    async def _write(self, found: Object, made: dict[str, Any], now: float) -> None:
         """Write a status."""
-        name = found["metadata"]["name"]
-        body = {
-            "apiVersion": found["apiVersion"],
-            "kind": found["kind"],
-            "metadata": {"name": name},
-            "status": made,
-        }
+        body = {key: found[key] for key in ("apiVersion", "kind")}
+        body |= {"metadata": {"name": found["metadata"]["name"]}, "status": made}
         self._written[found["metadata"]["uid"]] = made, now
-        await self._api.apply(f"{path}/{name}/status", body)
+        await self._api.apply(f"{self._path(found)}/status", body)
 
     def _unfinished(self) -> bool:
         """Whether a job has not ended: then a status that `_report` withheld may still have to be written."""
         return any(not job.ended for job in self._service.jobs.values())
 
-    async def _set_finalizers(self, found: Object, wanted: list[str], path: str = "") -> None:
-        """Change them, if the object is still as it was seen."""
+    async def _finalizer(self, found: Object, name: str, *, wanted: bool = True) -> bool:
+        """Put a finalizer on an object, or take it off, if it is still as it was seen; whether that was needed."""
         metadata = found["metadata"]
-        change = {"resourceVersion": metadata["resourceVersion"], "finalizers": wanted}
-        await self._api.merge(f"{path or self._path}/{metadata['name']}", {"metadata": change})
+        before = list(metadata.get("finalizers") or ())
+        if (name in before) is wanted:
+            return False
+        left = [one for one in before if one != name]
+        change = {
+            "resourceVersion": metadata["resourceVersion"],
+            "finalizers": [*before, name] if wanted else left,
+        }
+        await self._api.merge(self._path(found), {"metadata": change})
+        return True
+
+    def _path(self, found: Object) -> str:
+        return f"{COACH}/namespaces/{self._api.namespace}/{KINDS[found['kind']]}/{found['metadata']['name']}"
 
 
 class _AbsentError(Exception):
     """Something that a job names is not there yet; the message has the command that makes it."""
-
-
-def _finalizers(found: Object) -> list[str]:
-    return list(found["metadata"].get("finalizers") or ())
 
 
 def _owner_uid(job: Job) -> str | None:

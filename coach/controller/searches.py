@@ -54,7 +54,7 @@ async def obey(found: Object, service: Service, base: Path) -> str:
         elif service.handler.accounts.known[definition.name].amount < to_money(float(spec["budget"]["amount"])):
             await searches.resume(definition.name, float(spec["budget"]["amount"]))
     except JobFileError as error:
-        return "; ".join(f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems)
+        return status.mistakes(error)
     except UserError as error:
         return str(error)
     return ""
@@ -64,8 +64,7 @@ def status_of(found: Object, row: SearchRow | None, problem: str, now: float) ->
     """The status of an object, whose search has `row`. `problem`: why it cannot be searched so."""
     before, generation = found.get("status", {}), found["metadata"]["generation"]
     reason, said = ("Invalid", problem) if problem else ("Searching", "it can be searched so")
-    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now)
-    ready = ready.model_copy(update={"reason": reason, "message": said})
+    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now, as_now=True)
     if row is None:
         return status.to_json(TrainingSearchStatus(observed_generation=generation, conditions=[ready]))
     over = not row.running

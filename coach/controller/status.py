@@ -11,6 +11,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.spec.types import SpecModel
+from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.resource_status import (
     Condition,
     ConditionType,
@@ -86,33 +87,40 @@ def _expected_start(start: Interval | None, before: dict[str, Any], now: float) 
     return ExpectedStart(earliest=low, expected=expected, latest=high)
 
 
-def of_mistake(reason: str, message: str, generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
+def of_mistake(message: str, generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
     """The status of an object that is no job."""
-    failed = condition(ConditionType.FAILED, True, reason, message, generation, before, now)
-    return to_json(
-        TrainingJobStatus(
-            observed_generation=generation,
-            state=State.FAILED,
-            reason=reason,
-            message=message[:_LONGEST],
-            conditions=[failed],
-        )
-    )
+    return _without_job(State.FAILED, ConditionType.FAILED, "Invalid", message, generation, before, now)
 
 
 def of_suspended(generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
     """The status of an object that was suspended before its job began."""
-    message = "spec.suspend is true"
-    suspended = condition(ConditionType.SUSPENDED, True, Reason.SUSPENDED.value, message, generation, before, now)
+    reason, message = Reason.SUSPENDED.value, "spec.suspend is true"
+    return _without_job(State.WAITING, ConditionType.SUSPENDED, reason, message, generation, before, now)
+
+
+def _without_job(  # noqa: PLR0917
+    state: State,
+    kind: ConditionType,
+    reason: str,
+    message: str,
+    generation: int,
+    before: dict[str, Any],
+    now: float,
+) -> dict[str, Any]:
     return to_json(
         TrainingJobStatus(
             observed_generation=generation,
-            state=State.WAITING,
-            reason=Reason.SUSPENDED.value,
-            message=message,
-            conditions=[suspended],
+            state=state,
+            reason=reason,
+            message=message[:_LONGEST],
+            conditions=[condition(kind, True, reason, message, generation, before, now)],
         )
     )
+
+
+def mistakes(error: JobFileError) -> str:
+    """The mistakes of an object, in one line."""
+    return "; ".join(f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems)
 
 
 def event(found: dict[str, Any], status: dict[str, Any], now: float) -> dict[str, Any]:
@@ -166,24 +174,21 @@ def condition(  # noqa: PLR0917
     generation: int,
     before: dict[str, Any],
     now: float,
+    *,
+    as_now: bool = False,
 ) -> Condition:
-    """A condition; reason and message are those of its last change, as Kubernetes's conventions have it."""
-    status = "True" if holds else "False"
+    """A condition; reason and message are those of its last change, as in Kubernetes's conventions, or `as_now`."""
+    status, since = "True" if holds else "False", time_of(now) or ""
     old = next((found for found in before.get("conditions") or () if found.get("type") == kind), None)
     if old and old.get("status") == status:
-        return Condition(
-            type=kind.value,
-            status=status,  # type: ignore[arg-type]
-            observed_generation=generation,
-            last_transition_time=old["lastTransitionTime"],
-            reason=old["reason"],
-            message=old["message"],
-        )
+        since = old["lastTransitionTime"]
+        if not as_now:
+            reason, message = old["reason"], old["message"]
     return Condition(
         type=kind.value,
         status=status,  # type: ignore[arg-type]
         observed_generation=generation,
-        last_transition_time=time_of(now) or "",
+        last_transition_time=since,
         reason=reason,
         message=message[:_LONGEST],
     )

@@ -20,7 +20,12 @@ HANDLER_SECONDS = 60.0
 #: Seconds that it has to stop searches, and to remove budgets, which takes a moment.
 BUDGET_SECONDS = 10.0
 POLL_SECONDS = 0.5
-KINDS = ("trainingjobs", "trainingbudgets", "trainingsearches")
+#: Plural of each kind.
+KINDS = {
+    "TrainingJob": "trainingjobs",
+    "TrainingBudget": "trainingbudgets",
+    "TrainingSearch": "trainingsearches",
+}
 
 
 async def end_all(api: Api, kind: str = "trainingjobs", seconds: float = HANDLER_SECONDS) -> list[str]:
@@ -41,7 +46,7 @@ async def let_go(api: Api) -> None:
     """
     namespace = await api.get(f"{CORE}/namespaces/{api.namespace}")
     if namespace["status"]["phase"] == "Terminating":
-        for kind in KINDS:
+        for kind in KINDS.values():
             path = f"{COACH}/namespaces/{api.namespace}/{kind}"
             await _release(api, path, (await api.get(path))["items"])
 

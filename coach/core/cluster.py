@@ -50,6 +50,16 @@ class Allocation(NamedTuple):
         """As a table's column has it: `2x1`, workers x servers; `2` without servers."""
         return f"{self.workers}x{self.servers}" if self.servers else str(self.workers)
 
+    @classmethod
+    def of(cls, pods: Iterable[PodId]) -> Allocation:
+        """The workers and servers among these pods."""
+        roles = [pod.role for pod in pods]
+        return cls(roles.count(Role.WORKER), roles.count(Role.SERVER))
+
+    def within(self, low: Allocation, high: Allocation) -> bool:
+        """Whether it is from `low` to `high`, in workers and in servers."""
+        return low.workers <= self.workers <= high.workers and low.servers <= self.servers <= high.servers
+
     def __str__(self) -> str:
         if self.servers:
             return self.cell

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from coach.core.errors import UserError
@@ -117,7 +117,7 @@ def set_account(home: StateDirectory, wanted: AccountSet) -> None:
         with contextlib.closing(journal):
             jobs = journal.jobs()
             refuse(journal.accounts(jobs), jobs, wanted)
-            journal.append([wanted.at_time(Clock(journal.last_at()).now())])
+            journal.append([replace(wanted, at=Clock(journal.last_at()).now())])
 
 
 def read(home: StateDirectory) -> tuple[Accounts, Mapping[str, Job]]:

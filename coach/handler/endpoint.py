@@ -14,13 +14,12 @@ import json
 import os
 import secrets
 import stat
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coach.core.errors import PermanentError, UserError
-from coach.handler.private_files import open_lock, opener
+from coach.handler.private_files import locked, open_lock, opener
 from coach.handler.state.state_directory import StateDirectory
 
 #: Prefix of the HTTP API's paths.
@@ -55,15 +54,8 @@ def claimed(home: StateDirectory) -> Iterator[None]:
     """Be the only service of a state folder. Raises ServiceRunsError where one runs already."""
     file = home.path / "service.lock"
     with open_lock(file) as lock:
-        for pause in (0.05, 0.2, None):
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                # `find` holds the lock for a moment.
-                if pause is None:
-                    raise ServiceRunsError(_taken(home)) from None
-                time.sleep(pause)
+        if not locked(lock, 0.05, 0.2):  # `find` holds the lock for a moment
+            raise ServiceRunsError(_taken(home))
         withdraw(home)  # what a killed one left
         try:
             yield

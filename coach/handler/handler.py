@@ -13,19 +13,19 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from coach import collector
 from coach.core.cluster import Placement, Pod, PodId
 from coach.core.errors import CoachError, UserError
-from coach.core.estimation.fit import fit_models
 from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.accounts import Accounts
 from coach.core.jobs.epoch import EpochReport
-from coach.core.jobs.fitted_models import FittedCurve
+from coach.core.jobs.fitted_models import FittedCurve, fit_models
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.account_wait import shortage
@@ -37,8 +37,9 @@ from coach.handler import accounts, warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
 from coach.handler.price_changes import LOOK_SECONDS, changed
-from coach.handler.state.checkpoints import in_a_store, kept, obsolete, sweep
+from coach.handler.state.checkpoints import obsolete
 from coach.handler.state.journal import Journal
+from coach.handler.state.snapshots import due
 from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
 
 log = logging.getLogger(__name__)
@@ -196,7 +197,7 @@ class Handler:
     def set_account(self, wanted: ev.AccountSet) -> None:
         """Set the terms of a budget over jobs, or remove it. Raises UserError where that cannot be."""
         accounts.refuse(self.accounts, self.jobs, wanted)
-        self._send(wanted.at_time(self.now()))
+        self._send(replace(wanted, at=self.now()))
 
     def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:
         """Go on with a job that was suspended or whose handler died."""
@@ -284,7 +285,7 @@ class Handler:
         """Save snapshots of jobs that have changed much, or have ended or stopped, so that the next start is fast."""
         changed = {record.job for event, actions in reactions for record in (event, *actions)}
         stopped = {event.job for event, actions in reactions if self._has_stopped(event, actions)}
-        kept = [name for name in changed if name in self.jobs and (name in stopped or self._journal.snapshot_due(name))]
+        kept = [name for name in changed if name in self.jobs and (name in stopped or due(self.jobs[name]))]
         if kept:
             self._journal.save_snapshots(*(self.jobs[name] for name in kept))
         for name in stopped:
@@ -305,7 +306,7 @@ class Handler:
     async def _catch_up(self) -> None:
         """Save missing snapshots one by one: another version of Coach wrote the records, or the handler was killed."""
         for job in list(self.jobs.values()):
-            if self._journal.snapshot_due(job.name):
+            if due(job):
                 self._journal.save_snapshots(job)
             await asyncio.sleep(0)
 
@@ -437,8 +438,7 @@ class Handler:
             failed(Reason.FUNCTION_LOST, f"{lost[0]} was lost before the epoch began")
             return
         addresses = {pod: job.pods[pod].address for pod in action.pods}
-        sweeps = self._platform.sees_checkpoints and not in_a_store(job.checkpoints)
-        old = () if sweeps else obsolete(job)
+        old = () if job.spec.program else obsolete(job)
         due = action.at + action.deadline
         last = job.epochs[-1] if job.epochs and job.epochs[-1].group == action.group else None
         order = EpochOrder(action, job.job_file, addresses, due, old, last.report.mark if last else 0)
@@ -457,8 +457,6 @@ class Handler:
                 failed(*wrong, invocations)
                 return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
-            if sweeps and job.spec.program is None:
-                await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out, *kept(job))
         finally:
             self.progress.pop(action.job, None)
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job, Phase
-from coach.core.jobs.reasons import EXIT_CODE
 from coach.platforms.base import Progress
 
 log = logging.getLogger(__name__)
@@ -149,7 +148,7 @@ class Foreground(ABC):
 
 def exit_code(jobs: Iterable[Job]) -> int:
     """The exit code of a command about `jobs`: see EXIT_CODES_BY_WEIGHT."""
-    codes = {EXIT_CODE[job.state] for job in jobs}
+    codes = {job.state.exit_code for job in jobs}
     return next((code for code in EXIT_CODES_BY_WEIGHT if code in codes), 0)
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from pydantic import TypeAdapter
+
 from coach.core.spec.training import Framework
-from coach.jobfiles.optimizers import Catalogue, Class
+from coach.jobfiles.optimizers import Catalogue
 from coach.platforms.local.catalogue import catalogue
+
+_CATALOGUE = TypeAdapter(Catalogue)
 
 
 def optimizers_here(framework: Framework) -> Catalogue | None:
     """What the Python that runs the functions says; None where there is none yet."""
-    if (said := catalogue(framework)) is None:
-        return None
-    optimizers, schedules = (
-        {
-            name: Class(one.get("arguments", {}), tuple(one.get("required", ())), one.get("unfit", ""))
-            for name, one in said[kind].items()
-        }
-        for kind in ("optimizers", "schedules")
-    )
-    return Catalogue(optimizers, schedules)
+    said = catalogue(framework)
+    return None if said is None else _CATALOGUE.validate_python(said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from coach.core.jobs.job import Job
 from coach.core.spec.training import MAX_FILES, Model
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles import siblings
-from coach.jobfiles.load import local_path
+from coach.jobfiles.load import local_path, outside, sha256_of
 
 
 def to_accept(job: Job, *, accept: bool, inside: Sequence[Path] | None = None) -> Model | None:
@@ -45,10 +44,9 @@ def _now(model: Model, inside: Sequence[Path] | None) -> Model | None:
         return None
     try:
         paths = {"": path, **siblings.found(path, MAX_FILES)}
-        for each in paths.values():
-            if inside is not None and not any(each.resolve().is_relative_to(one.resolve()) for one in inside):
-                return None
-        hashes = {name: hashlib.sha256(each.read_bytes()).hexdigest() for name, each in paths.items()}
+        if any(outside(each, inside) for each in paths.values()):
+            return None
+        hashes = {name: sha256_of(each) for name, each in paths.items()}
     except (OSError, RuntimeError):
         return None
     sha256 = hashes.pop("")

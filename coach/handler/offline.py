@@ -4,62 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-from coach.core.cluster import Pod, PodId
+from coach.core.cluster import Pod
 from coach.core.errors import PermanentError
 from coach.core.jobs.epoch import EpochReport
-from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.session import suspend_orphans
 from coach.handler.state.journal import Journal
-from coach.platforms.base import Cluster, Deployed, EpochOrder, GangSize, PlatformEvents, Progress
+from coach.platforms.base import Cluster, Deployed, EpochOrder, PlatformEvents, Progress
 from coach.plugins import policy
 
 
 class NullPlatform:
-    """A platform without nodes: no job can run on it."""
+    """A platform without nodes: no job can run on it, so what there is to do for one is nothing."""
 
     #: As on the local platform: the jobs' functions ran there.
     linger_seconds = 0.5
     programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
-    sees_checkpoints = True
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """No nodes."""
         return Cluster(())
 
-    async def close(self) -> None:
+    async def _nothing(self, *_: Any, **__: Any) -> None:
         """Nothing was started."""
+
+    close = gang = forget = release = extend_epoch = stop_epoch = _nothing
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
         """Nothing runs."""
         return ()
 
-    async def gang(self, size: GangSize, spec: TrainingJob) -> None:
-        """No pod will follow."""
-
-    async def forget(self, job: str) -> None:
-        """Nothing is known of it."""
-
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Nothing can be started. Raises PermanentError."""
         raise PermanentError(f"{pod.id.name}: there is no platform to start it on")
 
-    async def release(self, pods: Sequence[PodId]) -> None:
-        """There are none."""
-
     async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """Nothing can run. Raises PermanentError."""
         raise PermanentError("there is no platform to run an epoch on")
-
-    async def extend_epoch(self, token: str, due: float) -> None:
-        """None runs."""
-
-    async def stop_epoch(self, token: str, reason: Reason) -> None:
-        """None runs."""
 
 
 def cancel(journal: Journal, names: Sequence[str]) -> None:

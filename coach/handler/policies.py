@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from coach.core.errors import UserError
 from coach.core.policies import Policy, StaticPolicy
-from coach.core.spec.job import JobSpec, PolicyName, TrainingJob
+from coach.core.spec.job import JobSpec, TrainingJob
+from coach.core.spec.resources import PolicyName
 from coach.plugins import policy
 
 

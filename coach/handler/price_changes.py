@@ -8,7 +8,6 @@ from typing import Any
 
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
-from coach.core.money import PriceBook
 from coach.core.spec.resources import InlinePrices
 from coach.jobfiles.prices import prices_of
 
@@ -32,13 +31,9 @@ def changed(
         except UserError:
             continue
         was, found = before.book(), now.book()
-        if found != was and _at(found, was) == was and was.instance and found.instance:
-            why = f"{before.offer} costs {found.instance.hour:g} {now.currency} an hour, it was {was.instance.hour:g}"
+        if found == was or was.instance is None or found.instance is None:
+            continue
+        hour, earlier = found.instance.hour, was.instance.hour
+        if replace(found, instance=replace(found.instance, hour=earlier)) == was:
+            why = f"{before.offer} costs {hour:g} {now.currency} an hour, it was {earlier:g}"
             yield job.name, now.model_dump(mode="json", by_alias=True, exclude_none=True), why
-
-
-def _at(book: PriceBook, other: PriceBook) -> PriceBook:
-    """The book with the price an hour of another."""
-    if book.instance is None or other.instance is None:
-        return book
-    return replace(book, instance=replace(book.instance, hour=other.instance.hour))

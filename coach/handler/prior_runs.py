@@ -15,7 +15,7 @@ from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.epoch import Epoch, EpochKind, measuring
-from coach.core.jobs.fitted_models import FittedSpeed
+from coach.core.jobs.fitted_models import FittedSpeed, fit_models
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.enough_money import enough
 from coach.core.spec.job import TrainingJob
@@ -50,8 +50,6 @@ def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node,
     epochs_trained = known_epochs(past.values(), spec)
     job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, epochs_trained))
     if points:
-        from coach.core.estimation.fit import fit_models  # SciPy: slow to import
-
         surface, _ = fit_models(job.speed_points(), (), job.spec.curve, job.spec.chooses_servers)
         job.surface = None if surface is None else FittedSpeed(surface)
     if job.spec.speed_by_kind:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
+import time
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +26,16 @@ def opener(path: str, flags: int) -> int:
 def open_lock(path: Path) -> IO[str]:
     """A file to lock, made where there is none. Raises OSError."""
     return open(path, "a+", opener=opener)
+
+
+def locked(lock: IO[str], *pauses: float) -> bool:
+    """Lock a file for this process alone; whether that was possible, at once or after one of the pauses (seconds)."""
+    for pause in (0.0, *pauses):
+        time.sleep(pause)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 def make_folder(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import REASON_INFO, Reason, State
+from coach.core.jobs.reasons import Reason, State
 from coach.core.money import Money
 
 
@@ -28,7 +28,7 @@ def refuse_resume(job: Job, added: Money, *, orphan: bool = False) -> None:
     if added and job.ledger.budget is None:
         raise NotNowError(f"{job.name} has no budget, so none can be added; resume it without --add-budget")
     if job.ended and job.reason in _FINAL:
-        words = REASON_INFO[job.reason].words
+        words = job.reason.words
         raise NotNowError(f"{job.name} has ended ({words}): {_FINAL[job.reason]}")
     if job.state is State.BUDGET_EXHAUSTED and not added:
         raise NotNowError(
@@ -36,4 +36,4 @@ def refuse_resume(job: Job, added: Money, *, orphan: bool = False) -> None:
             f"coach resume {job.name} --add-budget AMOUNT"
         )
     if not (job.ended or job.suspend or orphan or added):
-        raise NotNowError(f"{job.name} was not stopped: {REASON_INFO[job.reason].words}")
+        raise NotNowError(f"{job.name} was not stopped: {job.reason.words}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from coach.core.cluster import Node
@@ -38,6 +39,7 @@ MakePlatform = Callable[[StateDirectory, Callable[[], float]], Platform]
 Meanwhile = Callable[[Handler, Journal], contextlib.AbstractAsyncContextManager[None]]
 
 
+@dataclass(eq=False)
 class Session(Foreground):
     """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has their final state.
 
@@ -45,32 +47,22 @@ class Session(Foreground):
     `accepted` where it is given. `meanwhile` is entered when the handler has started.
     """
 
-    def __init__(
-        self,
-        home: StateDirectory,
-        specs: Sequence[TrainingJob],
-        *,
-        nodes: tuple[Node, ...],
-        policy: Policy,
-        make_platform: MakePlatform,
-        watcher: RunObserver,
-        resumed: Sequence[str] = (),
-        added_budget: Money = 0,
-        accepted: Model | None = None,
-        meanwhile: Meanwhile | None = None,
-    ) -> None:
-        super().__init__(watcher)
-        self.home = home
-        self.nodes = nodes
-        self.policy = policy
-        self.handler: Handler | None = None
-        self.chosen: list[Chosen] = []
-        self._specs = specs
-        self._make_platform = make_platform
-        self._resumed = resumed
-        self._added_budget = added_budget
-        self._accepted = accepted
-        self._meanwhile = meanwhile
+    home: StateDirectory
+    specs: Sequence[TrainingJob]
+    _: KW_ONLY
+    nodes: tuple[Node, ...]
+    policy: Policy
+    make_platform: MakePlatform
+    watcher: RunObserver
+    resumed: Sequence[str] = ()
+    added_budget: Money = 0
+    accepted: Model | None = None
+    meanwhile: Meanwhile | None = None
+    handler: Handler | None = field(default=None, init=False)
+    chosen: list[Chosen] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.watcher)
         self._pending: set[str] = set()
 
     @property
@@ -95,7 +87,7 @@ class Session(Foreground):
         """
         with contextlib.ExitStack() as planning:
             planning.enter_context(self.home.planning(lambda: self._say("another run is starting; waiting for it")))
-            if find(self.home) and not self._resumed:
+            if find(self.home) and not self.resumed:
                 raise ServiceRunsError(f"{self.home.path}: a service has just started; give it the jobs instead")
             past = self.home.past()
             self.chosen = self._choose(past)
@@ -121,18 +113,18 @@ class Session(Foreground):
             ) from error
 
     def _choose(self, past: dict[str, StoredJob]) -> list[Chosen]:
-        chosen = [Chosen(past[name].job.job_file, past[name]) for name in self._resumed]
-        for spec in self._specs:
+        chosen = [Chosen(past[name].job.job_file, past[name]) for name in self.resumed]
+        for spec in self.specs:
             chosen.append(choose(spec, past, [one.name for one in chosen]))
         return chosen
 
     async def _main(self, journal: Journal, past: dict[str, StoredJob], planning: contextlib.ExitStack) -> None:
         self._listen_to_signals()
         suspend_orphans(journal)
-        platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
-        self.handler = Handler(platform, journal, self.policy, resumed=self._resumed)
+        platform = self.make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
+        self.handler = Handler(platform, journal, self.policy, resumed=self.resumed)
         self.handler.observers.append(self._observe)
-        meanwhile = self._meanwhile(self.handler, journal) if self._meanwhile else contextlib.nullcontext()
+        meanwhile = self.meanwhile(self.handler, journal) if self.meanwhile else contextlib.nullcontext()
         async with self._watched(), self.handler, meanwhile:
             self._start_jobs(self.handler, past)
             for one in self.chosen:
@@ -153,20 +145,12 @@ class Session(Foreground):
                 if words := budget_warning(one.spec, past, self.nodes):
                     self._say(words)
                 self._pending.add(one.name)
-                self.home.make_folders(one.name)
-                handler.submit(
-                    one.spec,
-                    checkpoints_uri(self.home, one.spec, handler.checkpoints),
-                    known_points(past.values(), one.spec, self.nodes),
-                    known_epochs(past.values(), one.spec),
-                    weights=initial_weights(past, one.spec),
-                    known_curves=known_curves(past.values(), one.spec),
-                )
+                submit_new(handler, self.home, one.spec, past, self.nodes)
             elif (job := handler.jobs[one.name]).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)
-                if self._accepted is not None:
-                    handler.accept_model(one.name, self._accepted)
-                handler.resume(one.name, self._added_budget)
+                if self.accepted is not None:
+                    handler.accept_model(one.name, self.accepted)
+                handler.resume(one.name, self.added_budget)
 
     def _can_suspend(self) -> bool:
         return self.handler is not None and not self._pending
@@ -179,6 +163,27 @@ class Session(Foreground):
         if isinstance(event, ev.JobSubmitted | ev.ResumeRequested):
             self._pending.discard(event.job)
         self._show(lambda: self._watcher.happened(event, actions))
+
+
+def submit_new(  # noqa: PLR0917 - what a new job is made of
+    handler: Handler,
+    home: StateDirectory,
+    spec: TrainingJob,
+    past: Mapping[str, StoredJob],
+    nodes: tuple[Node, ...],
+    request: str = "",
+) -> None:
+    """Submit a new job, with the measurements of similar ones among `past`. Raises UserError."""
+    home.make_folders(spec.name)
+    handler.submit(
+        spec,
+        checkpoints_uri(home, spec, handler.checkpoints),
+        known_points(past.values(), spec, nodes),
+        known_epochs(past.values(), spec),
+        request,
+        weights=initial_weights(past, spec),
+        known_curves=known_curves(past.values(), spec),
+    )
 
 
 def checkpoints_uri(home: StateDirectory, spec: TrainingJob, shared: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from coach.core.spec.job import Framework
+from coach.core.spec.training import Framework
 
 #: A larger file is not parsed: the tree takes many times its size.
 MAX_PARSED_BYTES = 1 << 20
@@ -39,10 +39,9 @@ class Defined(NamedTuple):
 
 def defined(source: bytes) -> Defined | None:
     """What a file defines at its top level; None where that is not known."""
-    try:
-        left: list[ast.AST] = [ast.parse(source)] if len(source) <= MAX_PARSED_BYTES else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    if (tree := _parsed(source)) is None:
         return None
+    left: list[ast.AST] = [tree]
     names, networks, is_program = set[str](), list[str](), bool(imported(source) & _COMMAND_LINES)
     while left:
         node = left.pop(0)
@@ -71,14 +70,8 @@ def defined(source: bytes) -> Defined | None:
 
 def imported(source: bytes, package: str = "") -> set[str]:
     """The dotted names that a file of `package` may import; of `from a import b` also `a.b`."""
-    if len(source) > MAX_PARSED_BYTES:
-        return set()
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
     names = set[str]()
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(source) or ast.Module([], [])):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -88,3 +81,11 @@ def imported(source: bytes, package: str = "") -> set[str]:
             base = ".".join(filter(None, [*parts[: len(parts) + 1 - node.level], node.module]))
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     return names
+
+
+def _parsed(source: bytes) -> ast.Module | None:
+    """None for what is too large, or no Python."""
+    try:
+        return ast.parse(source) if len(source) <= MAX_PARSED_BYTES else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -9,20 +9,17 @@ from __future__ import annotations
 import hashlib
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from coach.core.cluster import Resources
-from coach.core.spec.job import DataFormat, Framework, TrainingJob
-from coach.core.spec.training import MAX_FILES, file_and_net
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import MAX_FILES, DataFormat, Framework, file_and_net
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles import siblings
 from coach.jobfiles.changes import NO_CHANGES, Changes
-from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.framework import MAX_PARSED_BYTES, defined, guess
 from coach.jobfiles.optimizers import Knows, nothing_known
@@ -47,6 +44,12 @@ OF_EXAMPLES = (".data", "mnist-digits")
 _HOW_TO_GET = {
     DataFormat.IDX: "get the MNIST IDX files and",
     DataFormat.CIFAR10: "get the CIFAR-10 binary files and",
+}
+#: What would be right for data of a format that is a folder (True), or a file, and should not be.
+_STORED = {
+    (DataFormat.NPZ, True): "NumPy's archive, as numpy.savez writes it, with x_train, y_train, x_test and y_test",
+    (DataFormat.DIGITS_JSON, False): "a folder with 0.json to 9.json, which `make data` gets",
+    (DataFormat.IDX, False): "a folder with MNIST's four IDX files, compressed or not",
 }
 
 
@@ -86,30 +89,10 @@ class _Found:
         return Problem(str(self.path), line, column, dotted(at), problem, seen, right)
 
 
-def read_jobs(data: bytes | str, name: str = "job.yaml", knows: Knows = nothing_known) -> list[TrainingJob]:
-    """The jobs in the text of a job file, paths as they stand there. Raises JobFileError, mistakes in `name`."""
-    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    found, problems = _read(encoded, Path(name), lambda document, path: None, knows, NO_CHANGES)
-    if problems:
-        raise JobFileError(problems)
-    return [one.job for one in found]
+def load_jobs(paths: Iterable[Path | str], **options: Any) -> list[LoadedJob]:
+    """The jobs of all `paths`, in order, ready to run; `options` as for `load_contents`.
 
-
-def load_jobs(
-    paths: Iterable[Path | str],
-    *,
-    check_files: bool = True,
-    inside: Sequence[Path] | None = None,
-    volumes: Sequence[Path] = (),
-    knows: Knows = nothing_known,
-    changes: Changes = NO_CHANGES,
-) -> list[LoadedJob]:
-    """The jobs of all `paths`, in order, ready to run. Raises JobFileError with the mistakes of all of them.
-
-    `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
-    `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
-    `volumes`: folders that only the functions have; what is in them is not looked at.
-    `knows`: which optimizers a framework has. `changes`: put into each job before it is checked.
+    Raises JobFileError with the mistakes of all of them.
     """
     contents: list[tuple[Path, bytes | YamlNode | Problem]] = []
     for path in map(Path, paths):
@@ -118,9 +101,7 @@ def load_jobs(
         except (OSError, ValueError) as error:
             seen = getattr(error, "strerror", None) or str(error)
             contents.append((path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs")))
-    return load_contents(
-        contents, check_files=check_files, inside=inside, volumes=volumes, knows=knows, changes=changes
-    )
+    return load_contents(contents, **options)
 
 
 def load_contents(
@@ -132,9 +113,14 @@ def load_contents(
     knows: Knows = nothing_known,
     changes: Changes = NO_CHANGES,
 ) -> list[LoadedJob]:
-    """The same for files that were read elsewhere: the path of each, and its content (or why it was not read).
+    """The jobs of files that were read elsewhere: the path of each, and its content (or why it was not read).
 
-    A node is a document that was read.
+    A node is a document that was read. Raises JobFileError with the mistakes of all of them.
+
+    `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
+    `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
+    `volumes`: folders that only the functions have; what is in them is not looked at.
+    `knows`: which optimizers a framework has. `changes`: put into each job before it is checked.
     """
     found: list[_Found] = []
     problems: list[Problem] = []
@@ -143,7 +129,7 @@ def load_contents(
         if isinstance(data, Problem):
             problems.append(data)
             continue
-        jobs, mistakes = _read(data, path, partial(_framework, inside=inside, volumes=volumes), knows, changes)
+        jobs, mistakes = _read(data, path, inside, volumes, knows, changes)
         found += jobs
         problems += mistakes
     problems += _named_twice(found)
@@ -166,6 +152,16 @@ def local_path(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
+def outside(path: Path, inside: Sequence[Path] | None) -> bool:
+    """Whether a path, links resolved, is in none of these folders. Raises OSError, RuntimeError."""
+    return inside is not None and not any(path.resolve().is_relative_to(folder.resolve()) for folder in inside)
+
+
+def _not_allowed(found: _Found, at: tuple[str, ...], path: Path, inside: Sequence[Path] | None) -> Problem:
+    right = f"a path inside of {' or '.join(map(str, inside or ()))}"
+    return found.problem(at, "outside of what is allowed", _shown(path), right)
+
+
 def _contents(path: Path) -> bytes:
     """At most one byte more than a job file may have. Raises OSError, or ValueError for what is no file."""
     if not stat.S_ISREG(path.stat().st_mode):
@@ -174,10 +170,11 @@ def _contents(path: Path) -> bytes:
         return file.read(MAX_BYTES + 1)
 
 
-def _read(
+def _read(  # noqa: PLR0917
     data: bytes | YamlNode,
     path: Path,
-    framework: Callable[[YamlNode, Path], Framework | None],
+    inside: Sequence[Path] | None,
+    volumes: Sequence[Path],
     knows: Knows,
     changes: Changes,
 ) -> tuple[list[_Found], list[Problem]]:
@@ -186,7 +183,7 @@ def _read(
     found = []
     for document in documents:
         defaults = changes.apply(document)
-        guessed = framework(document, path)
+        guessed = _framework(document, path, inside, volumes)
         job, mistakes = check(document, str(path), reported, guessed, knows)
         problems += [changes.placed(mistake, defaults) for mistake in mistakes]
         if job is not None:
@@ -210,9 +207,8 @@ def _framework(
         return None
     try:
         source = (path.parent / local).resolve()
-        allowed = inside is None or any(source.is_relative_to(folder.resolve()) for folder in inside)
         elsewhere = any(source.is_relative_to(folder) for folder in volumes)
-        if not allowed or elsewhere or not stat.S_ISREG(source.stat().st_mode):
+        if outside(source, inside) or elsewhere or not stat.S_ISREG(source.stat().st_mode):
             return None
         with source.open("rb") as file:
             return guess(file.read(MAX_PARSED_BYTES + 1))
@@ -280,9 +276,8 @@ def _resolved(
             problems.append(found.problem(at, "too long a path", _shown(path), right))
             continue
         elsewhere = any(path.is_relative_to(folder) for folder in volumes)
-        if not elsewhere and inside is not None and not any(path.is_relative_to(folder.resolve()) for folder in inside):
-            right = f"a path inside of {' or '.join(map(str, inside))}"
-            problems.append(found.problem(at, "outside of what is allowed", _shown(path), right))
+        if not elsewhere and outside(path, inside):
+            problems.append(_not_allowed(found, at, path, inside))
         elif check_files and not elsewhere and at[1] != "checkpoint":
             mistakes = _checked(found, at, path, holder)
             if at[1] == "model" and not mistakes:
@@ -312,7 +307,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
             return [found.problem(at, "not a file", _shown(path), "a file or folder")]
         if is_model and status.st_size > MAX_MODEL_BYTES:
             return [found.problem(at, "too large for a model file", _shown(path), "a Python file")]
-        problems = [] if is_model else _other_format(found, path)
+        problems = [] if is_model else _not_so_stored(found, path, status.st_mode)
         # The functions check a folder's hash: they know which of its files are read.
         left = "sha256" not in holder or stat.S_ISDIR(status.st_mode) or status.st_size > MAX_HASHED_BYTES
         if problems or (left and not is_model):
@@ -321,8 +316,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
             problems = _whole_program(found, path, path.read_bytes(), holder.get("net", "net"))
             if problems:
                 return problems
-        with path.open("rb") as file:
-            digest = _sha256(file)
+        digest = sha256_of(path)
     except FileNotFoundError:
         return [found.problem(at, "no such file", _shown(path), _instead(found, at[1], path))]
     except (OSError, ValueError) as error:
@@ -353,8 +347,7 @@ def program_digest(directory: Path, command: Sequence[str]) -> str | None:
     for word in command:
         path = directory / word
         if len(word) < LONGEST_URI and path.is_file() and path.stat().st_size <= MAX_MODEL_BYTES:
-            with path.open("rb") as file:
-                digests.append(_sha256(file))
+            digests.append(sha256_of(path))
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None
 
 
@@ -366,13 +359,11 @@ def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequen
     try:
         for name, path in (siblings.found(model, MAX_FILES) | {name: model.parent / name for name in given}).items():
             real = path.resolve()
-            if inside is not None and not any(real.is_relative_to(folder.resolve()) for folder in inside):
-                right = f"a path inside of {' or '.join(map(str, inside))}"
-                return [found.problem(at, "outside of what is allowed", _shown(real), right)]
+            if outside(real, inside):
+                return [_not_allowed(found, at, real, inside)]
             if path.stat().st_size > MAX_MODEL_BYTES:
                 return [found.problem(at, "too large for a Python file", _shown(path), "a Python file")]
-            with path.open("rb") as file:
-                hashes[name] = _sha256(file)
+            hashes[name] = sha256_of(path)
     except OSError as error:
         where = Path(error.filename or model)
         right = "a file that can be read; the model file imports it, or spec.model.files names it"
@@ -389,19 +380,14 @@ def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequen
     return []
 
 
-def _other_format(found: _Found, path: Path) -> list[Problem]:
-    """What shows that local data is not of the format that the file says. Raises OSError."""
-    data = found.job.spec.data
-    if data is None:
+def _not_so_stored(found: _Found, path: Path, mode: int) -> list[Problem]:
+    """A folder where data of the format is one file, or the other way round. The functions check what is in it."""
+    data, is_folder = found.job.spec.data, stat.S_ISDIR(mode)
+    right = None if data is None else _STORED.get((data.format, is_folder))
+    if right is None or data is None or not found.wrote(("spec", "data", "format"), data.format.value):
         return []
-    named = data.format
-    if not found.wrote(("spec", "data", "format"), named.value) or (wrong := mismatch(path, named)) is None:
-        return []
-    then = f"; then: coach validate {shlex.quote(str(found.path))}"
-    if wrong.format is None:
-        return [found.problem(("spec", "data", "uri"), wrong.problem, wrong.seen, wrong.right + then)]
-    seen = f"{show(named.value)}, but {path.name} holds {wrong.format}"
-    return [found.problem(("spec", "data", "format"), "the data has another format", seen, f"{wrong.format}{then}")]
+    problem, seen = ("not a file", "is a folder") if is_folder else ("not a folder", "is a file")
+    return [found.problem(("spec", "data", "uri"), problem, f"{path.name} {seen}", right)]
 
 
 def _instead(found: _Found, field: str, path: Path) -> str:
@@ -420,5 +406,7 @@ def _shown(path: Path) -> str:
     return show(str(path), 300)
 
 
-def _sha256(file: BufferedReader) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256_of(path: Path) -> str:
+    """The hash of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

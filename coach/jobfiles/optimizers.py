@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from coach.core.spec.optimizer import Optimizer, Schedule
-from coach.core.spec.training import Framework
+from coach.core.spec.training import Framework, Optimizer, Schedule
 from coach.jobfiles.diagnostics import show
 
 #: Kinds of arguments (functions/training/model/catalogue.py); an empty one says nothing.

@@ -7,7 +7,7 @@ tools that wait for a condition or show progress understand both. docs/reference
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -30,6 +30,17 @@ class ConditionType(StrEnum):
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
+def shown(description: str, **bounds: Any) -> Any:
+    """A field of a status, absent where it is not known."""
+    return Field(default=None, description=description, **bounds)
+
+
+def conditions_shown(description: str) -> Any:
+    """The field of a status with its conditions, at most one of each type."""
+    by_type = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    return shown(description, max_length=16, json_schema_extra=by_type)
+
+
 class Condition(SpecModel):
     """One condition, as Kubernetes's API conventions have it."""
 
@@ -37,9 +48,7 @@ class Condition(SpecModel):
         description="Its name, such as Failed."
     )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation of the object that it was set for."
-    )
+    observed_generation: int | None = shown("The generation of the object that it was set for.", ge=0)
     last_transition_time: Time = Field(description="When its status last changed.")
     reason: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z]{0,126}$")] = Field(
         description="Why, in one word, such as BudgetExhausted."
@@ -57,14 +66,10 @@ class Metric(SpecModel):
 class TrainerStatus(SpecModel):
     """Progress, in the shape of Kubeflow's TrainJob."""
 
-    progress_percentage: int | None = Field(
-        default=None, ge=0, le=100, description="Share of the predicted training that is done, in percent."
-    )
-    estimated_remaining_seconds: int | None = Field(
-        default=None, ge=0, description="Predicted seconds until the target."
-    )
-    metrics: list[Metric] | None = Field(default=None, max_length=16, description="Values of the last evaluated epoch.")
-    last_updated_time: Time | None = Field(default=None, description="When this was last changed.")
+    progress_percentage: int | None = shown("Share of the predicted training that is done, in percent.", ge=0, le=100)
+    estimated_remaining_seconds: int | None = shown("Predicted seconds until the target.", ge=0)
+    metrics: list[Metric] | None = shown("Values of the last evaluated epoch.", max_length=16)
+    last_updated_time: Time | None = shown("When this was last changed.")
 
 
 class ExpectedStart(SpecModel):
@@ -78,41 +83,27 @@ class ExpectedStart(SpecModel):
 class TrainingJobStatus(SpecModel):
     """What became of the job; written by Coach alone."""
 
-    observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation of the job that Coach has acted on."
+    observed_generation: int | None = shown("The generation of the job that Coach has acted on.", ge=0)
+    state: State | None = shown("What the job does, or how it ended.")
+    reason: str | None = shown("Why it is in that state, in one word.")
+    message: str | None = shown("Why, in a sentence with numbers.")
+    target: str | None = shown("What it trains to, such as `loss 0.13`.")
+    progress: str | None = shown("Share of the predicted training that is done, such as `37%`.")
+    epochs: int | None = shown("Full epochs that counted.", ge=0)
+    loss: float | None = shown("Mean test loss after the last evaluated epoch.")
+    accuracy: float | None = shown("Fraction of correct answers on the test split, after that epoch.")
+    workers: int | None = shown("Workers that it has; at its end, had.", ge=0)
+    servers: int | None = shown("Parameter servers that it has; at its end, had.", ge=0)
+    spent: str | None = shown("Money spent, with its currency, such as `0.0026 USD`.")
+    reserved: str | None = shown("Money reserved for the running epoch, with its currency.")
+    budget: str | None = shown(
+        "Money that it may spend, with its currency, or `unlimited`: the budget that Coach obeys now."
     )
-    state: State | None = Field(default=None, description="What the job does, or how it ended.")
-    reason: str | None = Field(default=None, description="Why it is in that state, in one word.")
-    message: str | None = Field(default=None, description="Why, in a sentence with numbers.")
-    target: str | None = Field(default=None, description="What it trains to, such as `loss 0.13`.")
-    progress: str | None = Field(
-        default=None, description="Share of the predicted training that is done, such as `37%`."
+    eta: Time | None = shown("When it is predicted to reach its target.")
+    expected_start: ExpectedStart | None = shown(
+        "When it is expected to start, while it waits for room and that can be predicted."
     )
-    epochs: int | None = Field(default=None, ge=0, description="Full epochs that counted.")
-    loss: float | None = Field(default=None, description="Mean test loss after the last evaluated epoch.")
-    accuracy: float | None = Field(
-        default=None, description="Fraction of correct answers on the test split, after that epoch."
-    )
-    workers: int | None = Field(default=None, ge=0, description="Workers that it has; at its end, had.")
-    servers: int | None = Field(default=None, ge=0, description="Parameter servers that it has; at its end, had.")
-    spent: str | None = Field(default=None, description="Money spent, with its currency, such as `0.0026 USD`.")
-    reserved: str | None = Field(default=None, description="Money reserved for the running epoch, with its currency.")
-    budget: str | None = Field(
-        default=None,
-        description="Money that it may spend, with its currency, or `unlimited`: the budget that Coach obeys now.",
-    )
-    eta: Time | None = Field(default=None, description="When it is predicted to reach its target.")
-    expected_start: ExpectedStart | None = Field(
-        default=None, description="When it is expected to start, while it waits for room and that can be predicted."
-    )
-    start_time: Time | None = Field(default=None, description="When its first epoch began.")
-    completion_time: Time | None = Field(default=None, description="When it ended.")
-    trainer_status: TrainerStatus | None = Field(
-        default=None, description="Progress, in the shape of Kubeflow's TrainJob."
-    )
-    conditions: list[Condition] | None = Field(
-        default=None,
-        max_length=16,
-        description="Suspended, PodsReady, Complete, Failed.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-    )
+    start_time: Time | None = shown("When its first epoch began.")
+    completion_time: Time | None = shown("When it ended.")
+    trainer_status: TrainerStatus | None = shown("Progress, in the shape of Kubeflow's TrainJob.")
+    conditions: list[Condition] | None = conditions_shown("Suspended, PodsReady, Complete, Failed.")

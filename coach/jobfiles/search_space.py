@@ -20,7 +20,7 @@ from typing import Any
 
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
-from coach.jobfiles.changes import ALIASES
+from coach.jobfiles.changes import NO_CHANGES, Changes
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_contents
 
@@ -218,16 +218,17 @@ def trial_job(  # noqa: PLR0917 - what a trial is
     spec |= {"budget": {**amount, "account": search}, "stopEarly": False}
     if final_epochs:
         spec["maxEpochs"] = final_epochs
+    changes = NO_CHANGES
     if base.spec.program is not None:
         for key in absent:
             _leave_out(spec["program"], key)
-    for key, value in parameters.items():
-        if base.spec.program is not None:
+        for key, value in parameters.items():
             _fill(spec["program"], key, value)
-        else:
-            _put(spec, key, value)
+    else:
+        changes = Changes.read([f"{key}={json.dumps(value)}" for key, value in parameters.items()])
+    content = json.dumps(document).encode()
     try:
-        return load_contents([(Path("job.yaml"), json.dumps(document).encode())], check_files=False)[0].spec
+        return load_contents([(Path("job.yaml"), content)], check_files=False, changes=changes)[0].spec
     except JobFileError as error:
         one = error.problems[0]
         seen = f" ({one.seen})" if one.seen else ""
@@ -251,14 +252,3 @@ def _leave_out(program: dict[str, Any], key: str) -> None:
     out |= {at - 1 for at in out if at and command[at] == marked and command[at - 1].startswith("-")}
     program["command"] = [word for at, word in enumerate(command) if at not in out]
     program["env"] = {name: word for name, word in program.get("env", {}).items() if marked not in word}
-
-
-def _put(spec: dict[str, Any], key: str, value: Value) -> None:
-    """Set a field of a job file by its path."""
-    *path, last = ALIASES.get(key, key).split(".")
-    for name in path:
-        inner = spec.setdefault(name, {})
-        if not isinstance(inner, dict):
-            raise UserError(f"--set {key}: {name} is {inner!r} in the job file, and has no fields")
-        spec = inner
-    spec[last] = value

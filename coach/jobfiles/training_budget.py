@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from coach.core.periods import EVER, MONTH, WEEK
 from coach.core.spec.quantities import DURATION_PATTERN
 from coach.core.spec.types import Currency, JobName, LabelKey, LabelValue, SpecModel
-from coach.jobfiles.resource_status import Condition, Time
+from coach.jobfiles.resource_status import Condition, Time, conditions_shown, shown
 
 PERIOD_PATTERN = f"^({EVER}|{MONTH}|{WEEK}|{DURATION_PATTERN[1:-1]})$"
 
@@ -54,32 +54,18 @@ class Forecast(SpecModel):
 class TrainingBudgetStatus(SpecModel):
     """What its jobs have spent; written by Coach alone."""
 
-    observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation of the budget that Coach has acted on."
-    )
-    budget: str | None = Field(default=None, description="The terms that Coach obeys now: `50 USD/month`.")
-    spent: str | None = Field(default=None, description="Money spent in the period, with its currency.")
-    reserved: str | None = Field(default=None, description="Money reserved for running epochs.")
-    left: str | None = Field(default=None, description="What is neither spent nor reserved.")
-    forecast: Forecast | None = Field(
-        default=None, description="What will be spent at the period's end; absent where nothing is known."
-    )
-    runs_out: Time | None = Field(
-        default=None, description="When the amount is expected to be spent; absent if not in this period."
-    )
-    period_start: Time | None = Field(default=None, description="The period's first instant.")
-    period_end: Time | None = Field(default=None, description="When the next period begins.")
-    noticed: int | None = Field(
-        default=None,
-        ge=0,
-        le=100,
-        description="The highest of 50, 80 and 100 percent noticed in this period.",
-    )
-    jobs: int | None = Field(default=None, ge=0, description="Jobs that it pays and that have not ended.")
-    waiting: int | None = Field(default=None, ge=0, description="Of these, how many wait for money.")
-    conditions: list[Condition] | None = Field(
-        default=None,
-        max_length=16,
-        description="Ready: its terms are in force. Exhausted: it covers no further epoch of some job.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    observed_generation: int | None = shown("The generation of the budget that Coach has acted on.", ge=0)
+    budget: str | None = shown("The terms that Coach obeys now: `50 USD/month`.")
+    spent: str | None = shown("Money spent in the period, with its currency.")
+    reserved: str | None = shown("Money reserved for running epochs.")
+    left: str | None = shown("What is neither spent nor reserved.")
+    forecast: Forecast | None = shown("What will be spent at the period's end; absent where nothing is known.")
+    runs_out: Time | None = shown("When the amount is expected to be spent; absent if not in this period.")
+    period_start: Time | None = shown("The period's first instant.")
+    period_end: Time | None = shown("When the next period begins.")
+    noticed: int | None = shown("The highest of 50, 80 and 100 percent noticed in this period.", ge=0, le=100)
+    jobs: int | None = shown("Jobs that it pays and that have not ended.", ge=0)
+    waiting: int | None = shown("Of these, how many wait for money.", ge=0)
+    conditions: list[Condition] | None = conditions_shown(
+        "Ready: its terms are in force. Exhausted: it covers no further epoch of some job."
     )

@@ -12,11 +12,12 @@ from pydantic import Field, StringConstraints
 from pydantic_core import ErrorDetails
 
 from coach.core.errors import UserError
-from coach.core.spec.job import API_VERSION, Metadata, TrainingJob
+from coach.core.spec.job import API_VERSION, TrainingJob
+from coach.core.spec.training import Metadata
 from coach.core.spec.types import Currency, Duration, Identifier, SpecModel, StrictInt
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.load import load_contents
-from coach.jobfiles.resource_status import Condition, Time
+from coach.jobfiles.resource_status import Condition, Time, conditions_shown, shown
 from coach.jobfiles.schema import KIND as JOB_KIND
 from coach.jobfiles.search_space import Space
 from coach.jobfiles.validate import place
@@ -74,22 +75,17 @@ class TrainingSearchSpec(SpecModel):
 class TrainingSearchStatus(SpecModel):
     """How far it is; written by Coach alone."""
 
-    observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation of the search that Coach has acted on."
-    )
-    trials: int | None = Field(default=None, ge=0, description="Trials that have begun.")
-    best: str | None = Field(default=None, description="The job of the best trial.")
-    value: str | None = Field(default=None, description="Its best value, with the metric's name.")
-    parameters: str | None = Field(default=None, max_length=4096, description="Its parameters.")
-    checkpoint: str | None = Field(default=None, description="Its model.")
-    spent: str | None = Field(default=None, description="Money spent, with its currency.")
-    left: str | None = Field(default=None, description="What is left of the budget.")
-    deadline: Time | None = Field(default=None, description="When nothing of it runs any more.")
-    conditions: list[Condition] | None = Field(
-        default=None,
-        max_length=16,
-        description="Ready: it can be searched so. Complete: no trial gets another epoch, and why.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    observed_generation: int | None = shown("The generation of the search that Coach has acted on.", ge=0)
+    trials: int | None = shown("Trials that have begun.", ge=0)
+    best: str | None = shown("The job of the best trial.")
+    value: str | None = shown("Its best value, with the metric's name.")
+    parameters: str | None = shown("Its parameters.", max_length=4096)
+    checkpoint: str | None = shown("Its model.")
+    spent: str | None = shown("Money spent, with its currency.")
+    left: str | None = shown("What is left of the budget.")
+    deadline: Time | None = shown("When nothing of it runs any more.")
+    conditions: list[Condition] | None = conditions_shown(
+        "Ready: it can be searched so. Complete: no trial gets another epoch, and why."
     )
 
 
@@ -163,9 +159,9 @@ def _right(at: tuple[str, ...]) -> str:
         ("spec", "budget"): SearchBudget,
     }
     part = parts.get(at[:-1], TrainingSearchSpec)
-    fields = {field.alias or name: field for name, field in part.model_fields.items()}
+    fields = {field.alias or name: name for name, field in part.model_fields.items()}
     if at[-1] in fields:
-        return fields[at[-1]].description or f"a {at[-1]}"
+        return part.meaning(fields[at[-1]]) or f"a {at[-1]}"
     close = difflib.get_close_matches(at[-1], fields, 1, 0.6)
     return f"did you mean {close[0]}?" if close else f"one of {', '.join(fields)}"
 

@@ -14,17 +14,11 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from coach.core.errors import UserError
-from coach.core.spec.job import API_VERSION, Framework, JobSpec, TrainingJob
+from coach.core.spec.job import API_VERSION, JobSpec, TrainingJob
+from coach.core.spec.training import Framework
 from coach.core.spec.types import (
-    ARGUMENT_NAME_PATTERN,
     IN_WORDS,
-    LABEL_KEY_PATTERN,
-    METRIC_PATTERN,
-    MOUNT_PATTERN,
-    PARAMETER_PATTERN,
-    SCHEDULE_ARGUMENT_PATTERN,
-    SIBLING_PATTERN,
-    VARIABLE_PATTERN,
+    OF_KEYS,
     CrossFieldError,
 )
 from coach.jobfiles import optimizers, prices
@@ -172,7 +166,7 @@ def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Pr
         if at[:-1] == ("spec", "target") and ("did you mean" not in right or right[13:-1] in at[-1]):
             right = f"of another metric: {{metric: {at[-1][:40]}, value: {show(error['input'])}}}"
         line, column = _key_place(document, at)
-    elif kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in _NAMES:
+    elif kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in OF_KEYS:
         problem, seen, right = "not a good name", show(at[-1]), IN_WORDS[error["ctx"]["pattern"]]
         line, column = _key_place(document, at)
     elif kind == "mistake":
@@ -195,17 +189,6 @@ def _optimizer(document: YamlNode, path: str, spec: JobSpec, known: optimizers.C
         yield Problem(path, line, column, dotted(at), problem, seen, right)
 
 
-#: Patterns of keys that a file's author makes up.
-_NAMES = (
-    ARGUMENT_NAME_PATTERN,
-    LABEL_KEY_PATTERN,
-    SCHEDULE_ARGUMENT_PATTERN,
-    METRIC_PATTERN,
-    MOUNT_PATTERN,
-    PARAMETER_PATTERN,
-    SIBLING_PATTERN,
-    VARIABLE_PATTERN,
-)
 _PROBLEMS = {
     "model_type": "not a mapping",
     "dict_type": "not a mapping",

@@ -109,8 +109,6 @@ class Platform(Protocol):
     programs_outlive: bool
     #: Whether the platform chooses the nodes of pods: then a pod to deploy names none, and waits until it fits.
     places_pods: bool
-    #: Whether the handler can read and delete checkpoints where they are.
-    sees_checkpoints: bool
 
     @property
     def checkpoints(self) -> str | None:

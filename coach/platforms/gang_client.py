@@ -43,6 +43,12 @@ MARGIN = 0.05
 #: Processes of an epoch that are named.
 MAX_PROCESSES = 1000
 
+#: Seconds that a worker may report.
+_SECONDS = (
+    *("evaluate_seconds", "form_seconds", "load_seconds", "checkpoint_seconds", "warm_up_seconds"),
+    *("train_started_at", "train_ended_at", "cpu_seconds", "thread_seconds"),
+)
+
 ACTIVE = ("starting", "forming", "training", "evaluating")
 
 #: Which failure of several is the cause: peers of a dead member fail too, with less to say.
@@ -225,10 +231,14 @@ class GangClient:
         raise EpochError(reason, message, self.invocations)
 
     async def _epoch(self, progress: Callable[[Progress], None]) -> EpochReport:
-        starts = [self._start(member) for member in self.members]
         watchers: list[asyncio.Future[Any]] = []
         try:
-            await _all(starts)
+            try:
+                async with asyncio.TaskGroup() as starts:
+                    for member in self.members:
+                        starts.create_task(self._start(member))
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from None  # it cancelled the others
             watchers = self._watchers = [asyncio.ensure_future(self._watch(each, progress)) for each in self.members]
             self._calls.followed += len(watchers)
             self._started.set()
@@ -509,17 +519,6 @@ def _group_before(group: str) -> str:
     return f"{job}.g{int(number) - 1}"
 
 
-async def _all(coroutines: Sequence[Any]) -> None:
-    """All of them; the first failure cancels the others and is raised."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def _reason(name: Any) -> Reason:
     try:
         return Reason(name)
@@ -528,6 +527,7 @@ def _reason(name: Any) -> Reason:
 
 
 def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
+    seconds: dict[str, Any] = {name: float(report.get(name) or 0.0) for name in _SECONDS}
     return EpochReport(
         samples=int(report["samples"]),
         data_size=int(report["data_size"]),
@@ -535,20 +535,12 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         accuracy=None if report.get("accuracy") is None else float(report["accuracy"]),
         weights=order.action.weights_out,
         train_seconds=float(report["train_seconds"]),
-        evaluate_seconds=float(report.get("evaluate_seconds") or 0.0),
-        form_seconds=float(report.get("form_seconds") or 0.0),
-        load_seconds=float(report.get("load_seconds") or 0.0),
-        checkpoint_seconds=float(report.get("checkpoint_seconds") or 0.0),
-        train_started_at=float(report.get("train_started_at") or 0.0),
-        train_ended_at=float(report.get("train_ended_at") or 0.0),
-        cpu_seconds=float(report.get("cpu_seconds") or 0.0),
-        thread_seconds=float(report.get("thread_seconds") or 0.0),
         memory_gib=float(report.get("max_rss_gib") or 0.0),
         warm_up_samples=int(report.get("warm_up_samples") or 0),
-        warm_up_seconds=float(report.get("warm_up_seconds") or 0.0),
         workers_lost=int(report.get("workers_lost") or 0),
         software=str(report.get("software") or "")[:100],
         data_sha256=str(report.get("data_sha256") or "")[:64],
         metrics={str(name): float(value) for name, value in (report.get("metrics") or {}).items()},
         processes=tuple(str(name)[:16] for name in report["processes"][:MAX_PROCESSES]),
+        **seconds,
     )

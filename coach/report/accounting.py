@@ -9,7 +9,6 @@ from typing import Any
 
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs import fold
 from coach.core.jobs.accounts import Account, Accounts
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
@@ -18,6 +17,7 @@ from coach.core.lifecycle.account_forecast import account_forecast
 from coach.core.money import Charge, Money, to_amount
 from coach.core.periods import EVER, MONTH, Period
 from coach.handler.accounts import Payment
+from coach.handler.state.journal import take_in
 from coach.report.formatting import iso
 from coach.report.row_types import AccountRow, LedgerRow, SpendingRow, bounds
 
@@ -28,17 +28,6 @@ def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
     for record in records:
         take_in(known, record)
         yield record, known
-
-
-def take_in(known: dict[str, Job], record: Any) -> None:
-    """Update all jobs by one more record."""
-    if isinstance(record, ev.JobSubmitted):
-        known[record.job] = fold.submitted(record)
-    elif record.job:
-        fold.apply(known[record.job], record)
-    else:
-        for job in known.values():
-            fold.apply(job, record)
 
 
 class Pauses:

@@ -18,8 +18,8 @@ from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.policies.api.allocation import Objective
 from coach.core.policies.api.allocation import Reason as StepReason
 from coach.core.policies.sharing.hill_climbing import ROUNDING, late, within_epoch_budget
+from coach.handler.state.journal import take_in
 from coach.report import formatting
-from coach.report.accounting import take_in
 
 #: Reasons for which a decision takes workers and servers back.
 _NO_ROOM = {

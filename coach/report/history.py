@@ -14,7 +14,7 @@ from coach.core.jobs.accounts import NOTICES
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
+from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes
 from coach.core.money import Charge, to_amount
 from coach.report import formatting
@@ -191,8 +191,8 @@ class EventFormatter:
         if record.reason in (Reason.SUSPENDED, Reason.CANCELLED_BY_USER):
             return "the running epoch was stopped; it does not count"
         if record.reason in (Reason.PROGRAM_ENDED, Reason.PROGRAM_FAILED):
-            return f"{REASON_INFO[record.reason].words}: {record.message}"
-        return f"an epoch failed: {REASON_INFO[record.reason].words} ({record.reason.value}): {record.message}"
+            return f"{record.reason.words}: {record.message}"
+        return f"an epoch failed: {record.reason.words} ({record.reason.value}): {record.message}"
 
     def _back(self, job: Job, record: act.RollBack) -> str:
         where = f"to the checkpoint of {job.epochs[record.epochs - 1].name}" if record.epochs else "to the start"
@@ -217,12 +217,12 @@ class EventFormatter:
             if job.name in self._stopped:
                 return None
             self._stopped.add(job.name)
-        state = REASON_INFO[record.reason].state or State.FAILED
+        state = record.reason.state or State.FAILED
         if state.ended:
             return f"{state.value}: {record.message}"
         if record.reason is Reason.STARTING_FUNCTIONS:
             return f"starts {record.message}", False
-        return f"{REASON_INFO[record.reason].words}: {record.message}"
+        return f"{record.reason.words}: {record.message}"
 
 
 def history(records: Iterable[Any], name: str | None = None) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from coach.core.cluster import Allocation, Node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.gang import Pending
+from coach.core.gang.plan import Pending
 from coach.core.jobs.epoch import Epoch
 from coach.core.jobs.job import Job
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
@@ -38,7 +38,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     start = start_seconds(past.values(), spec, nodes) or 0.0
     epochs = forecast.epochs_of_new(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
-    first = [job.minimum, job.maximum, *(at for at in measured if job.spec.limits.allows(at))]
+    first = [job.minimum, job.maximum, *(at for at in measured if at.within(*job.spec.limits))]
     shown = sorted(shown_allocations(job, first))
     rows = tuple(_row(job, at, epochs, fixed, start, at in measured, nodes) for at in shown)
     measured_words = f"{formatting.count(len(points), 'allocation')} on these nodes"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from coach.core.cluster import NOTHING, Node, Resources, by_node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
+from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.enough_money import enough
@@ -35,7 +35,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(job.full_epoch_count, 'epoch')}"
         return [state, *_next_command(job), _money(job)]
     about = f" ({job.message})" if job.message else ""
-    lines = [f"{job.name} is {job.state.value}: {REASON_INFO[job.reason].words}{about}"]
+    lines = [f"{job.name} is {job.state.value}: {job.reason.words}{about}"]
     if job.ended:
         lines += _next_command(job)
         return lines

@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import resource
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from coach.core.errors import UserError
+from coach.service.operations import Service
 
 #: Connections that wait to be accepted.
 BACKLOG = 2048
 
 
-class Http(uvicorn.Server):
+class _Http(uvicorn.Server):
     """Uvicorn without signal handlers: `coach serve` has its own."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
         """Install no handlers."""
         yield
+
+
+@contextlib.asynccontextmanager
+async def answering(service: Service, app: ASGIApp, listening: socket.socket) -> AsyncIterator[asyncio.Task[None]]:
+    """Answer requests for the length of a block, after which the service is stopping; the task that does it."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=2,
+    )
+    http = _Http(config)
+    task = asyncio.create_task(http.serve(sockets=[listening]))
+    try:
+        yield task
+    finally:
+        service.stopping = True
+        service.wake()
+        http.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def refuse_strangers(host: str, token: Path | None) -> None:
@@ -46,22 +73,11 @@ def _is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises UserError."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(address)
-            listening.listen(BACKLOG)
-        except OSError:
-            listening.close()
-            raise
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[0][4], family=found[0][0], backlog=BACKLOG)
     except OSError as error:
-        raise UserError(
-            f"cannot listen at {host}:{port}: {error.strerror or error}; give another --port (0 takes a free one)"
-        ) from error
-    return listening
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        raise UserError(f"cannot listen at {host}:{port}: {why}; give another --port (0 takes a free one)") from error
 
 
 def allow_many_files() -> None:

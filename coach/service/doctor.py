@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -123,12 +124,8 @@ def _journals(home: StateDirectory) -> Iterator[Check]:
     for path in home.journals():
         began = time.monotonic()
         try:
-            journal = Journal.read(path)
-            try:
-                jobs = journal.jobs()
-                held = journal.held
-            finally:
-                journal.close()
+            with contextlib.closing(Journal.read(path)) as journal:
+                jobs, held = journal.jobs(), journal.held
         except (CoachError, LookupError, ValueError, TypeError) as error:
             step = "move it away (its jobs are lost), or set COACH_HOME to another folder"
             yield Check(path.name, Status.FAILED, str(error), step)
@@ -217,20 +214,24 @@ def _machine() -> Iterator[Check]:
 
 def _addresses() -> Iterator[Check]:
     """The functions' addresses: a block of 127/8, port 8080. The check tries one that no function of any run has."""
-    with socket.socket() as probe:
-        try:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((UNUSED_ADDRESS, 8080))
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            step = (
-                "end the program that listens on port 8080 of all addresses: ss -ltnp 'sport = :8080'"
-                if taken
-                else "the functions need loopback addresses 127.64.0.0 to 127.191.255.255"
-            )
-            yield Check("functions' port", Status.FAILED, f"{UNUSED_ADDRESS}:8080: {error.strerror}", step)
-            return
-    yield Check("functions' port", Status.OK, "8080 is free on their loopback addresses")
+    if (error := _taken(UNUSED_ADDRESS, 8080)) is None:
+        yield Check("functions' port", Status.OK, "8080 is free on their loopback addresses")
+        return
+    step = (
+        "end the program that listens on port 8080 of all addresses: ss -ltnp 'sport = :8080'"
+        if error.errno == errno.EADDRINUSE
+        else "the functions need loopback addresses 127.64.0.0 to 127.191.255.255"
+    )
+    yield Check("functions' port", Status.FAILED, f"{UNUSED_ADDRESS}:8080: {error.strerror}", step)
+
+
+def _taken(host: str, port: int) -> OSError | None:
+    """Why nothing could listen there."""
+    try:
+        with socket.create_server((host, port)):
+            return None
+    except OSError as error:
+        return OSError(error.errno, os.strerror(error.errno or 0))
 
 
 def _files() -> Iterator[Check]:
@@ -245,16 +246,11 @@ def _service(home: StateDirectory, port: int) -> Iterator[Check]:
     here = endpoint.find(home)
     if here is not None:
         yield _answers(here)
-        return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            step = "give `coach serve` another --port"
-            yield Check("service", Status.WARNING, f"none runs; port {port}: {error.strerror}", step)
-            return
-    yield Check("service", Status.OK, f"none runs; port {port} is free for one")
+    elif error := _taken("127.0.0.1", port):
+        step = "give `coach serve` another --port"
+        yield Check("service", Status.WARNING, f"none runs; port {port}: {error.strerror}", step)
+    else:
+        yield Check("service", Status.OK, f"none runs; port {port} is free for one")
 
 
 def _answers(here: Endpoint) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -81,19 +82,7 @@ def answer_errors(app: FastAPI) -> None:
 
 def shown_problems(error: JobFileError) -> list[schemas.Problem]:
     """The mistakes of job files, for an answer."""
-    return [
-        schemas.Problem(
-            text=str(p),
-            path=p.path,
-            line=p.line,
-            column=p.column,
-            field=p.field,
-            problem=p.problem,
-            seen=p.seen,
-            right=p.right,
-        )
-        for p in error.problems
-    ]
+    return [schemas.Problem(text=str(one), **asdict(one)) for one in error.problems]
 
 
 def _seen(one: Any) -> str:

@@ -85,14 +85,7 @@ def past_entries(folder: Path) -> tuple[list[Entry], dict[str, int]]:
     found: list[Entry] = []
     ends: dict[str, int] = {}
     for function, file in log_files(folder).items():
-        before = _all(file.with_name(file.name + ".1"))
+        before, _ = read(file.with_name(file.name + ".1"), most=1 << 30)
         text, ends[function] = read(file, most=1 << 30)
         found += entries(function, before + text)
     return sorted(found, key=lambda entry: entry.at), ends
-
-
-def _all(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        return b""

@@ -17,7 +17,6 @@ from coach.service.operations import Service
 from coach.service.page.login import Logins
 from coach.service.page.routes import LOGIN, login, page
 from coach.service.routes import Context, jobs, process, service_wide
-from coach.service.schemas import LONGEST_WAIT
 from coach.service.search_routes import searches
 from coach.service.views.routes import views
 from coach.service.views.stream import Feed
@@ -27,14 +26,12 @@ def make_app(
     service: Service,
     token: str,
     *,
-    longest_wait: float = LONGEST_WAIT,
     port: int = 0,
     hosts: frozenset[str] = frozenset(),
 ) -> FastAPI:
     """The API of a service, and its page; callers need `token`.
 
-    `longest_wait` bounds how long a request may wait (seconds). `port` names the cookie; `hosts`: names of the service
-    in addition to its addresses, for browsers.
+    `port` names the cookie; `hosts`: names of the service in addition to its addresses, for browsers.
     """
     metrics = Metrics(service)
     app = _Documented(
@@ -51,7 +48,7 @@ def make_app(
             Depends(refuse_unknown_queries),
         ],
     )
-    app.state.context = Context(service, metrics, Stories(service.home), longest_wait)
+    app.state.context = Context(service, metrics, Stories(service.home))
     app.state.feed = Feed(service)
     app.state.logins = logins = Logins(token, port)
     # A stream of events is not compressed: it would be held back.

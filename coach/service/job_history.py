@@ -9,24 +9,16 @@ from dataclasses import dataclass, field
 
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
+from coach.handler.state.journal import take_in
 from coach.handler.state.state_directory import StateDirectory, StoredJob
-from coach.report.accounting import LedgerBook, Pauses, take_in
+from coach.report.accounting import LedgerBook, Pauses
 from coach.report.history import EventFormatter, Line
 from coach.report.row_types import LedgerRow
-from coach.service import schemas
 
 #: Jobs whose stories are cached; that of another one is read from its beginning.
 MAX_STORIES = 32
 #: Lines of one answer, at most.
 MAX_LINES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class EventLines:
-    """Lines with the numbers of their records, and the number after which to go on."""
-
-    lines: list[tuple[int, Line]]
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +61,18 @@ class Stories:
         self._home = home
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Story] = OrderedDict()
-        #: The data of figures by job, as `coach.service.views` made it last.
-        self.figures: dict[str, schemas.Figures] = {}
 
-    def events(self, past: StoredJob, after: int) -> EventLines:
-        """The lines about a job later than record `after`, at most MAX_LINES."""
+    def events(self, past: StoredJob, after: int) -> tuple[list[tuple[int, Line]], int]:
+        """The lines about a job later than record `after`, at most MAX_LINES, and after which record to go on.
+
+        Each line has the number of its record.
+        """
         with self._lock:
             story = self._up_to_now(past)
             first = bisect_right(story.lines, after, key=lambda line: line[0])
             lines = story.lines[first : first + MAX_LINES]
             whole = first + len(lines) == len(story.lines)
-            return EventLines(lines, max(story.seq, after) if whole else lines[-1][0])
+            return lines, max(story.seq, after) if whole else lines[-1][0]
 
     def books(self, past: StoredJob) -> Books:
         """The cost of a job's attempts, and its pauses."""

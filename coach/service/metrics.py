@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.money import to_amount
 from coach.report.status import shown_allocation
@@ -79,83 +81,58 @@ class _Jobs(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read the jobs."""
         jobs = list(self._service.jobs.values())
-        states = Counter(job.state for job in jobs)
-        family = GaugeMetricFamily("coach_jobs", "Jobs in each state.", labels=["state"])
-        for state in State:
-            family.add_metric([state.value], states[state])
-        yield family
-        spent = Counter[str]()
+        states, spent = Counter(job.state for job in jobs), Counter[str]()
         for job in jobs:
             spent[job.price_book.currency] += job.ledger.spent
-        money = CounterMetricFamily("coach_spent", "Money spent by all jobs.", labels=["currency"])
-        for currency, amount in sorted(spent.items()):
-            money.add_metric([currency], to_amount(amount))
-        yield money
-        yield from self._counted()
-        yield from self._live()
-        yield from self._accounts()
-
-    def _counted(self) -> Iterator[Metric]:
-        epochs = CounterMetricFamily("coach_epochs", "Epochs that counted, since the service started.", labels=["kind"])
-        for kind in EpochKind:
-            epochs.add_metric([kind.value], self._epochs[kind])
-        yield epochs
-        records = CounterMetricFamily(
-            "coach_records", "Events and actions journalled since the service started.", labels=["type"]
-        )
-        for name, count in sorted(self._events.items()):
-            records.add_metric([name], count)
-        yield records
-        failures = CounterMetricFamily(
-            "coach_epoch_failures",
-            "Attempts that did not count, since the service started.",
-            labels=["reason"],
-        )
-        for reason, count in sorted(self._failures.items()):
-            failures.add_metric([reason], count)
-        yield failures
-
-    def _live(self) -> Iterator[Metric]:
-        values = {
-            "epoch": GaugeMetricFamily("coach_job_epoch", "Epochs that counted.", labels=["job"]),
-            "workers": GaugeMetricFamily("coach_job_workers", "Workers of the running epoch.", labels=["job"]),
-            "servers": GaugeMetricFamily("coach_job_servers", "Servers of the running epoch.", labels=["job"]),
-            "loss": GaugeMetricFamily(
-                "coach_job_loss", "Loss after the last epoch that was evaluated.", labels=["job"]
-            ),
-            "spent": GaugeMetricFamily("coach_job_spent", "Money spent.", labels=["job", "currency"]),
-            "reserved": GaugeMetricFamily("coach_job_reserved", "Money reserved.", labels=["job", "currency"]),
-            "budget": GaugeMetricFamily("coach_job_budget", "Its own budget, if any.", labels=["job", "currency"]),
-            "waiting": GaugeMetricFamily(
-                "coach_job_waiting", "1 while it waits, and for what.", labels=["job", "reason"]
-            ),
-        }
-        for job in self._service.jobs.values():
-            if job.ended:
-                continue
-            at = shown_allocation(job) if job.running else None
-            currency = job.price_book.currency
-            values["epoch"].add_metric([job.name], job.full_epoch_count)
-            values["workers"].add_metric([job.name], at.workers if at else 0)
-            values["servers"].add_metric([job.name], at.servers if at else 0)
-            if last := job.last_evaluated:
-                values["loss"].add_metric([job.name], last.report.loss or 0.0)
-            values["spent"].add_metric([job.name, currency], to_amount(job.ledger.spent))
-            values["reserved"].add_metric([job.name, currency], to_amount(job.ledger.reserved))
-            if job.ledger.budget is not None:
-                values["budget"].add_metric([job.name, currency], to_amount(job.ledger.budget))
-            if job.state is State.WAITING:
-                values["waiting"].add_metric([job.name, job.reason.value], 1)
-        yield from values.values()
-
-    def _accounts(self) -> Iterator[Metric]:
+        yield _gauge("jobs", "Jobs in each state.", "state", ((one, states[one]) for one in State))
+        money = ((currency, to_amount(amount)) for currency, amount in sorted(spent.items()))
+        yield _counter("spent", "Money spent by all jobs.", "currency", money)
+        since = "since the service started"
+        epochs = ((kind, self._epochs[kind]) for kind in EpochKind)
+        yield _counter("epochs", f"Epochs that counted, {since}.", "kind", epochs)
+        yield _counter("records", f"Events and actions journalled {since}.", "type", sorted(self._events.items()))
+        failures = sorted(self._failures.items())
+        yield _counter("epoch_failures", f"Attempts that did not count, {since}.", "reason", failures)
+        yield from self._live([job for job in jobs if not job.ended])
         known, now = self._service.handler.accounts, self._service.handler.now()
-        words = {"amount": "Money of the present period.", "left": "Of it, neither spent nor reserved."}
-        values = {
-            name: GaugeMetricFamily(f"coach_account_{name}", said, labels=["account", "currency"])
-            for name, said in words.items()
-        }
-        for one in known.present:
-            values["amount"].add_metric([one.name, one.currency], to_amount(one.amount))
-            values["left"].add_metric([one.name, one.currency], to_amount(known.left(one, now)))
-        yield from values.values()
+        accounts = [(f"{one.name} {one.currency}", one) for one in known.present]
+        amounts = ((key, to_amount(one.amount)) for key, one in accounts)
+        yield _gauge("account_amount", "Money of the present period.", "account currency", amounts)
+        left = ((key, to_amount(known.left(one, now))) for key, one in accounts)
+        yield _gauge("account_left", "Of it, neither spent nor reserved.", "account currency", left)
+
+    @staticmethod
+    def _live(jobs: list[Job]) -> Iterator[Metric]:
+        held = [(job.name, (shown_allocation(job) if job.running else None) or Allocation(0, 0)) for job in jobs]
+        losses = ((job.name, last.report.loss or 0.0) for job in jobs if (last := job.last_evaluated))
+        yield _gauge("job_epoch", "Epochs that counted.", "job", ((job.name, job.full_epoch_count) for job in jobs))
+        yield _gauge("job_workers", "Workers of the running epoch.", "job", ((name, at.workers) for name, at in held))
+        yield _gauge("job_servers", "Servers of the running epoch.", "job", ((name, at.servers) for name, at in held))
+        yield _gauge("job_loss", "Loss after the last epoch that was evaluated.", "job", losses)
+        ledgers = [(f"{job.name} {job.price_book.currency}", job.ledger) for job in jobs]
+        spent = ((key, to_amount(ledger.spent)) for key, ledger in ledgers)
+        reserved = ((key, to_amount(ledger.reserved)) for key, ledger in ledgers)
+        budgets = ((key, to_amount(ledger.budget)) for key, ledger in ledgers if ledger.budget is not None)
+        yield _gauge("job_spent", "Money spent.", "job currency", spent)
+        yield _gauge("job_reserved", "Money reserved.", "job currency", reserved)
+        yield _gauge("job_budget", "Its own budget, if any.", "job currency", budgets)
+        waiting = ((f"{job.name} {job.reason}", 1) for job in jobs if job.state is State.WAITING)
+        yield _gauge("job_waiting", "1 while it waits, and for what.", "job reason", waiting)
+
+
+#: Values by their labels, in one text with spaces between.
+_Values = Iterable[tuple[str, float]]
+
+
+def _gauge(name: str, said: str, labels: str, values: _Values) -> Metric:
+    return _filled(GaugeMetricFamily(f"coach_{name}", said, labels=labels.split()), values)
+
+
+def _counter(name: str, said: str, labels: str, values: _Values) -> Metric:
+    return _filled(CounterMetricFamily(f"coach_{name}", said, labels=labels.split()), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: _Values) -> Metric:
+    for labels, value in values:
+        family.add_metric(labels.split(), value)
+    return family

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coach.core.errors import UserError
@@ -55,20 +57,19 @@ async def refuse_unknown_queries(request: Request) -> None:
             raise UserError(f"unknown query parameter {show(name)} - this request knows {right}")
 
 
+@dataclass
 class Guard:
     """ASGI middleware. Without token or cookie a request gets 401 before its body is read; a body over the limit 413.
 
     `hosts`: names of the service in addition to its addresses, for browsers.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, token: str, note: Note, logins: Logins, hosts: frozenset[str] = frozenset()
-    ) -> None:
-        self._app = app
-        self._token = token.encode()
-        self._note = note
-        self._logins = logins
-        self._hosts = hosts
+    app: ASGIApp
+    _: KW_ONLY
+    token: str
+    note: Note
+    logins: Logins
+    hosts: frozenset[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -95,45 +96,44 @@ class Guard:
             return message
 
         try:
-            headers = dict(scope["headers"])
+            headers = Headers(scope=scope)
             refused, error = self._refusal(scope["method"], scope["path"], headers)
             if error:
-                await _refuse(noting, refused, error)
+                await _refuse(scope, receive, noting, refused, error)
             elif _declared(headers) > MAX_BODY:
-                await _refuse(noting, 413, _TOO_LARGE)
+                await _refuse(scope, receive, noting, 413, _TOO_LARGE)
             else:
-                await self._app(scope, bounded, noting)
+                await self.app(scope, bounded, noting)
         finally:
             seconds = time.monotonic() - began
             route = scope["coach"].get("route") or "other"
             if route not in ENDLESS:
-                self._note(scope["method"], route, status, seconds)
+                self.note(scope["method"], route, status, seconds)
             level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
             log.log(level, "%s %s %d %.1f ms", scope["method"], _shown(scope), status, seconds * 1000)
 
-    def _refusal(self, method: str, path: str, headers: dict[bytes, bytes]) -> tuple[int, str]:
+    def _refusal(self, method: str, path: str, headers: Headers) -> tuple[int, str]:
         """Status and error for a request that is not let in; 200 and nothing for another."""
-        if path in OPEN_PATHS or self._knows(headers.get(b"authorization", b"")):
+        if path in OPEN_PATHS or self._knows(headers.get("authorization", "")):
             return 200, ""
         page = method in ("GET", "HEAD") and (path in ("/", PAGE) or path.startswith(f"{PAGE}/"))
-        cookie = headers.get(b"cookie", b"").decode("latin-1")
         login = path == LOGIN and method == "POST"
-        known = not page and self._logins.knows(cookie)
+        known = not page and self.logins.knows(headers.get("cookie", ""))
         if not (page or login or known):
             return 401, _UNKNOWN
-        if not host_is_ours(headers.get(b"host", b"").decode("latin-1"), self._hosts):
+        if not host_is_ours(headers.get("host", ""), self.hosts):
             return 403, _HOST
         if page:
             return 200, ""
-        json_body = headers.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json"
+        json_body = headers.get("content-type", "").partition(";")[0].strip() == "application/json"
         if (known and not of_our_page(method, headers)) or (method not in ("GET", "HEAD") and not json_body):
             return 403, _ELSEWHERE
         return 200, ""
 
-    def _knows(self, header: bytes) -> bool:
+    def _knows(self, header: str) -> bool:
         """Whether this is our token, in constant time."""
-        kind, _, shown = header.partition(b" ")
-        return kind.lower() == b"bearer" and secrets.compare_digest(shown.strip(), self._token)
+        kind, _, shown = header.partition(" ")
+        return kind.lower() == "bearer" and secrets.compare_digest(shown.strip().encode(), self.token.encode())
 
 
 def _shown(scope: Scope) -> str:
@@ -142,17 +142,11 @@ def _shown(scope: Scope) -> str:
     return path if path.isprintable() else ascii(path)
 
 
-def _declared(headers: dict[bytes, bytes]) -> int:
-    length = headers.get(b"content-length", b"0")
-    return int(length) if length.isdigit() and len(length) < 20 else 0
+def _declared(headers: Headers) -> int:
+    length = headers.get("content-length", "0")
+    return int(length) if length.isdecimal() and len(length) < 20 else 0
 
 
-async def _refuse(send: Send, status: int, error: str) -> None:
-    body = json.dumps({"error": error, "problems": []}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    else:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, error: str) -> None:
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {"connection": "close"}
+    await JSONResponse({"error": error, "problems": []}, status, headers)(scope, receive, send)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from coach.handler.interactive_run import over
 from coach.handler.known_optimizers import optimizers_here
 from coach.handler.model_change import to_accept
 from coach.handler.policies import with_policy
-from coach.handler.prior_runs import budget_warning, initial_weights, known_curves, known_epochs, known_points
+from coach.handler.prior_runs import budget_warning, initial_weights
 from coach.handler.resume_rules import NotNowError, refuse_resume
-from coach.handler.session import checkpoints_uri
+from coach.handler.session import submit_new
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose, unknown_job
 from coach.jobfiles.load import LoadedJob, load_contents
@@ -36,6 +36,7 @@ from coach.report.accounting import account_rows, spending_rows
 from coach.report.row_types import AccountRow, JobDetails, JobRow, Plan, SpendingRow
 from coach.report.rows import Rows
 from coach.service.requests import NO_KEY, KeyedRequest
+from coach.service.schemas import TakenJob
 from coach.service.searches import Searches
 
 
@@ -49,20 +50,6 @@ class ReadOnlyError(UserError):
 
 class StoppingError(CoachError):
     """The service is about to end and accepts no more jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedJob:
-    """A job of a file: a new one, or a suspended one that is resumed.
-
-    `note`: why it has another name, and that its budget is too small.
-    """
-
-    row: JobRow
-    went_on: bool
-    note: str
-    #: What its file says that is read, but should be written otherwise: `file:line:column field: ...`.
-    warnings: tuple[str, ...] = ()
 
 
 class Service:
@@ -107,7 +94,7 @@ class Service:
         #: By job: number of the last record that may have changed its row.
         self.changed_at = self.reader.last_seqs()
         handler.observers.append(self._observe)
-        self.searches = Searches(self, self._past, **self._reading)
+        self.searches = Searches(home, handler, nodes, self._past, self.set_account, self.until, self._reading)
 
     @property
     def _reading(self) -> dict[str, Any]:
@@ -115,8 +102,8 @@ class Service:
         knows = nothing_known if self._volumes else optimizers_here
         return {"inside": self.folders, "volumes": self._volumes, "knows": knows}
 
-    def _load(self, files: Sequence[tuple[Path, bytes]]) -> list[LoadedJob]:
-        return load_contents(files, **self._reading)
+    async def _load(self, files: Sequence[tuple[Path, bytes]]) -> list[LoadedJob]:
+        return await asyncio.to_thread(load_contents, files, **self._reading)
 
     def close(self) -> None:
         """Close the journal."""
@@ -227,13 +214,12 @@ class Service:
 
     async def validate(self, files: Sequence[tuple[Path, bytes]]) -> tuple[list[str], list[str]]:
         """The names of the jobs in files, and warnings; starts nothing. Raises JobFileError with every mistake."""
-        loaded = await asyncio.to_thread(self._load, files)
+        loaded = await self._load(files)
         return [one.spec.name for one in loaded], [str(each) for one in loaded for each in one.warnings]
 
     async def specs(self, files: Sequence[tuple[Path, bytes]]) -> list[TrainingJob]:
         """The jobs of files; starts nothing. Raises JobFileError with every mistake."""
-        loaded = await asyncio.to_thread(self._load, files)
-        return [one.spec for one in loaded]
+        return [one.spec for one in await self._load(files)]
 
     async def plan(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[Plan]:
         """The predicted time and cost of the jobs of files; starts nothing. Raises JobFileError, UserError."""
@@ -245,16 +231,18 @@ class Service:
 
     async def submit(
         self, files: Sequence[tuple[Path, bytes]], policy: str = "", request: KeyedRequest = NO_KEY
-    ) -> list[SubmittedJob]:
+    ) -> list[TakenJob]:
         """Submit the jobs of files (path and content of each), all or none; what `request` did before isn't repeated.
 
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
-        loaded = await asyncio.to_thread(self._load, files)
+        loaded = await self._load(files)
         taken = await self.take(with_policy(policy, [one.spec for one in loaded], self.policy), request)
-        return [replace(one, warnings=tuple(map(str, file.warnings))) for one, file in zip(taken, loaded, strict=True)]
+        for one, file in zip(taken, loaded, strict=True):
+            one.warnings = list(map(str, file.warnings))
+        return taken
 
-    async def take(self, specs: Sequence[TrainingJob], request: KeyedRequest = NO_KEY) -> list[SubmittedJob]:
+    async def take(self, specs: Sequence[TrainingJob], request: KeyedRequest = NO_KEY) -> list[TakenJob]:
         """Take on jobs, all or none: a new one, or one of the same description that was left in the middle.
 
         A job that was taken on for `request` before stays as it is.
@@ -273,7 +261,8 @@ class Service:
         for number, one in chosen.items():
             if one.past is None:
                 answers.append(self._answer(ev.JobSubmitted, one.name))
-                self._start(one.spec, request.part(number))
+                self._promised.add(one.name)
+                submit_new(self.handler, self.home, one.spec, self._past, self.nodes, request.part(number))
             else:
                 answers.append(self._answer(ev.ResumeRequested, one.name))
                 self.handler.resume(one.name, request=request.part(number))
@@ -281,27 +270,14 @@ class Service:
         taken = []
         for number in range(len(specs)):
             if done := request.before(number):
-                taken.append(SubmittedJob(self.row(done.job), done.resumed, ""))
+                taken.append(TakenJob(job=self.row(done.job), went_on=done.resumed, note="", warnings=[]))
             else:
                 one = chosen[number]
                 past = dict(self._past)
                 warning = "" if one.past else await asyncio.to_thread(budget_warning, one.spec, past, self.nodes)
                 note = "; ".join(filter(None, (one.said, warning)))
-                taken.append(SubmittedJob(self.row(one.name), one.past is not None, note))
+                taken.append(TakenJob(job=self.row(one.name), went_on=one.past is not None, note=note, warnings=[]))
         return taken
-
-    def _start(self, spec: TrainingJob, request: str) -> None:
-        self._promised.add(spec.name)
-        self.home.make_folders(spec.name)
-        self.handler.submit(
-            spec,
-            checkpoints_uri(self.home, spec, self.handler.checkpoints),
-            known_points(self._past.values(), spec, self.nodes),
-            known_epochs(self._past.values(), spec),
-            request,
-            weights=initial_weights(self._past, spec),
-            known_curves=known_curves(self._past.values(), spec),
-        )
 
     async def resume(
         self,

@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import uvicorn
-
 from coach.core.cluster import Node
 from coach.core.errors import UserError
+from coach.core.jobs.accounts import Accounts
 from coach.core.jobs.job import Job
 from coach.handler import accounts
 from coach.handler.handler import Handler
@@ -25,9 +24,8 @@ from coach.handler.offline import NullPlatform
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
-from coach.report.accounting import account_rows, spending_rows
-from coach.report.row_types import AccountRow, JobDetails, JobRow, SpendingRow
-from coach.service.bind import Http, listen
+from coach.report.row_types import JobDetails, JobRow
+from coach.service.bind import answering, listen
 from coach.service.http_app import make_app
 from coach.service.operations import ReadOnlyError, Service
 
@@ -45,6 +43,12 @@ class _Looking(Handler):
         """Seconds since 1970."""
         return time.time()
 
+    def show(self, jobs: dict[str, Job], known: Accounts) -> None:
+        """Hold these jobs and budgets over jobs instead."""
+        self.jobs.clear()
+        self.jobs.update(jobs)
+        self._reducer.accounts = known
+
 
 class ReadOnlyService(Service):
     """The jobs of all journals of a state folder. Raises UserError where there are none."""
@@ -58,16 +62,17 @@ class ReadOnlyService(Service):
         self._readers = [Journal.read(path) for path in home.journals()]
         self._seen = 0
         newest = max(past.values(), key=lambda one: one.asked_at)
+        self._looking = _Looking(self._readers[0])
         super().__init__(
             home,
-            _Looking(self._readers[0]),
+            self._looking,
             journal=newest.journal,
             past={},
             nodes=_nodes(home, newest),
             policy=policy("coach"),
             folders=(),
         )
-        self._take_in(past, self._written())
+        self._take_in(past, accounts.read(home)[0], self._written())
 
     def close(self) -> None:
         """Close the journals."""
@@ -80,7 +85,8 @@ class ReadOnlyService(Service):
         while True:
             await asyncio.sleep(LOOK)
             if (seq := self._written()) != self._seen:
-                self._take_in(await asyncio.to_thread(self.home.past), seq)
+                past, known = await asyncio.to_thread(lambda: (self.home.past(), accounts.read(self.home)[0]))
+                self._take_in(past, known, seq)
                 self.wake()
 
     def last_seq(self) -> int:
@@ -90,12 +96,11 @@ class ReadOnlyService(Service):
     def _written(self) -> int:
         return sum(reader.last_seq() for reader in self._readers)
 
-    def _take_in(self, past: dict[str, StoredJob], seq: int) -> None:
+    def _take_in(self, past: dict[str, StoredJob], known: Accounts, seq: int) -> None:
         self._seen = seq
         before = self._past
         self._past = past
-        self.handler.jobs.clear()
-        self.handler.jobs.update({name: one.job for name, one in past.items()})
+        self._looking.show({name: one.job for name, one in past.items()}, known)
         changed = {name for name, one in past.items() if name not in before or _grown(before[name], one)}
         self.changed_at = {name: seq if name in changed else self.changed_at[name] for name in past}
 
@@ -115,17 +120,6 @@ class ReadOnlyService(Service):
         raise ReadOnlyError("this page only shows jobs; to submit and steer them: coach serve")
 
     take = submit = resume = cancel = suspend = set_account = remove_account = _refuse
-
-    def accounts(self) -> list[AccountRow]:
-        """The budgets over jobs."""
-        known, jobs = accounts.read(self.home)
-        return account_rows(known, jobs, self.handler.now())
-
-    async def spending(self) -> list[SpendingRow]:
-        """What each job paid out of which account."""
-        known, jobs = accounts.read(self.home)
-        paying = {name: known.innermost(job) for name, job in jobs.items()}
-        return spending_rows(known, jobs, accounts.payments(self.home, paying))
 
 
 def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:
@@ -160,16 +154,13 @@ async def _serve(service: ReadOnlyService, listening: socket.socket, ready: Call
     port = listening.getsockname()[1]
     # Nothing but the browser calls it, so its token is for this process alone.
     app = make_app(service, secrets.token_urlsafe(32), port=port)
-    http = Http(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none"))
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    answering = asyncio.create_task(http.serve(sockets=[listening]))
     looking = asyncio.create_task(service.look())
-    ready(f"http://127.0.0.1:{port}", app.state.logins.code())
-    await asyncio.wait({answering, looking, asyncio.create_task(stopped.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    service.stopping = True
-    service.wake()
-    looking.cancel()
-    http.should_exit = True
-    await asyncio.gather(answering, looking, return_exceptions=True)
+    async with answering(service, app, listening) as answers:
+        ready(f"http://127.0.0.1:{port}", app.state.logins.code())
+        ends = {answers, looking, asyncio.create_task(stopped.wait())}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)

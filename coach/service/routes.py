@@ -79,7 +79,6 @@ class Context:
     service: Service
     metrics: Metrics
     stories: Stories
-    longest_wait: float
     #: By Idempotency-Key: held by the request with it that is under way.
     keys: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -106,7 +105,7 @@ class Context:
             return next(reader.rows(names, after, 1), None) is not None
 
         if seconds > 0 and not news():
-            await self.service.changed(min(seconds, self.longest_wait), news)
+            await self.service.changed(seconds, news)
 
 
 async def _context(request: Request) -> Context:
@@ -156,16 +155,11 @@ async def records(context: InContext, job: Names, after: After = 0, wait: Wait =
     await context.wait_for_news(after, wait, job)
     rows = list(service.reader.rows(job, after, MAX_RECORDS))
     progress = {name: service.handler.progress[name] for name in job if name in service.handler.progress}
-    return schemas.Records.model_validate(
-        {
-            "seq": rows[-1][0] if rows else after,
-            "now": service.handler.now(),
-            "records": [{"seq": seq, "type": kind, "body": json.loads(body)} for seq, kind, body in rows],
-            "progress": {
-                name: {"token": p.token, "state": p.state, "samples": p.samples, "total": p.total}
-                for name, p in progress.items()
-            },
-        }
+    return schemas.Records(
+        seq=rows[-1][0] if rows else after,
+        now=service.handler.now(),
+        records=[schemas.RecordRow(seq=seq, type=kind, body=json.loads(body)) for seq, kind, body in rows],
+        progress={name: schemas.ProgressRow.model_validate(one) for name, one in progress.items()},
     )
 
 
@@ -179,13 +173,7 @@ async def accounts(context: InContext) -> schemas.Accounts:
 async def set_account(context: InContext, name: Name, setting: schemas.AccountTerms) -> AccountRow:
     """Make a budget over jobs, or change its terms; what was spent and reserved stays."""
     wanted = account_terms(
-        name,
-        setting.amount,
-        setting.currency,
-        setting.period,
-        setting.timezone,
-        setting.parent,
-        setting.labels,
+        name, setting.amount, setting.currency, setting.period, setting.timezone, setting.parent, setting.labels
     )
     return await context.service.set_account(wanted)
 
@@ -269,8 +257,7 @@ def _remaining(job: Job) -> schemas.Range | None:
     if job.ended or not job.epochs:
         return None
     left = remaining_epochs(job)
-    known = all(map(math.isfinite, (left.low, left.expected, left.high)))
-    return schemas.Range(low=left.low, expected=left.expected, high=left.high) if known else None
+    return schemas.Range.model_validate(left) if math.isfinite(left.high) else None
 
 
 @jobs.get("/{name}/events", responses=may_answer(404, 422))
@@ -278,12 +265,11 @@ async def events(context: InContext, known: Known, after: After = 0, wait: Wait 
     """What happened to a job, in words. At most 1,000 lines; ask again with `after` = `seq` for the next."""
     service, name = context.service, known.name
     await context.wait_for_news(after, wait, [name])
-    found = await asyncio.to_thread(context.stories.events, service.past(name), after)
+    found, last = await asyncio.to_thread(context.stories.events, service.past(name), after)
     lines = [
-        schemas.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important)
-        for seq, line in found.lines
+        schemas.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important) for seq, line in found
     ]
-    return schemas.Events(seq=found.seq, ended=service.job(name).ended, events=lines)
+    return schemas.Events(seq=last, ended=service.job(name).ended, events=lines)
 
 
 @jobs.get("/{name}/logs", responses=may_answer(404, 422))
@@ -323,11 +309,7 @@ async def submit(context: InContext, submission: schemas.Submission, key: Key = 
     async def do(request: KeyedRequest) -> schemas.Submitted:
         seq = service.last_seq()
         taken = await service.submit(contents(submission), submission.policy, request)
-        rows = [
-            schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note, warnings=list(one.warnings))
-            for one in taken
-        ]
-        return schemas.Submitted(seq=min([seq, *(one.seq - 1 for one in (request.done or {}).values())]), jobs=rows)
+        return schemas.Submitted(seq=min([seq, *(one.seq - 1 for one in (request.done or {}).values())]), jobs=taken)
 
     return await context.once(key, submission, do)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coach.core.cluster import Instance
 from coach.handler.search.standing import SearchRow, TrialRow
+from coach.report.accounting import Balance
 from coach.report.row_types import (
     AccountRow,
     EpochRow,
@@ -381,6 +382,8 @@ class Events(BaseModel):
 class Range(BaseModel):
     """An expected value with its 80 % interval."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     low: float
     expected: float
     high: float
@@ -504,24 +507,18 @@ class Span(BaseModel):
     running: bool
 
 
-class Balance(BaseModel):
-    """Money at a time (seconds since 1970): spent, and reserved in addition."""
-
-    at: float
-    spent: float
-    reserved: float
-
-
 class Speed(BaseModel):
     """An allocation: its speed (epochs/s) as measured and as fitted, and an epoch's seconds and cost."""
+
+    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
 
     workers: int
     servers: int
     measured: float | None
     epochs: int
-    fitted: float
-    low: float
-    high: float
+    fitted: Annotated[float, Field(validation_alias="epochs_per_second")]
+    low: Annotated[float, Field(validation_alias="epochs_per_second_low")]
+    high: Annotated[float, Field(validation_alias="epochs_per_second_high")]
     seconds: float
     cost: float
     affordable: bool
@@ -637,6 +634,8 @@ class RecordRow(BaseModel):
 
 class ProgressRow(BaseModel):
     """The progress of a running epoch: samples trained, of how many."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     token: str
     state: str

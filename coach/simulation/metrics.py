@@ -147,13 +147,13 @@ def measure(result: Result) -> Metrics:
         killed=int(at["killed"].sum()),
         reached=int(at["reached"].sum()),
         completion_mean=_mean(times),
-        completion_p50=_quantile(times, 0.5),
-        completion_p95=_quantile(times, 0.95),
-        completion_p99=_quantile(times, 0.99),
+        completion_p50=nearest_rank(times, 0.5),
+        completion_p95=nearest_rank(times, 0.95),
+        completion_p99=nearest_rank(times, 0.99),
         makespan=float(at["finished"][done].max() - at["arrived"].min()) if done.any() else math.nan,
         waiting_mean=_mean(times - at["executed"][done]),
         slowdown_mean=_mean(slowdown),
-        slowdown_p95=_quantile(slowdown, 0.95),
+        slowdown_p95=nearest_rank(slowdown, 0.95),
         fairness=jain(slowdown),
         cpu_used=float(used[0]),
         memory_used=float(used[1]),
@@ -218,6 +218,3 @@ def mean_of(metrics: Sequence[Metrics], field: str) -> float:
 
 def _mean(values: FloatArray) -> float:
     return float(values.mean()) if len(values) else math.nan
-
-
-_quantile = nearest_rank

@@ -18,16 +18,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from coach import collector
 from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
-from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.fitted_models import fit_models
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer
@@ -192,8 +192,7 @@ class Driver:
             case act.StopEpoch():
                 self._stop(action)
             case act.FitModels():
-                job = self.reducer.jobs[name]
-                fitted = self._fit(job)
+                fitted = self._fit(self.reducer.jobs[name])
                 self.at(
                     self.now + self.dynamics[name].fit_seconds,
                     lambda: ev.ModelsFitted(self.now, name, action.token, *fitted),
@@ -391,12 +390,7 @@ class Driver:
     def _extend(self, action: act.ExtendEpoch) -> None:
         epoch = self.running.get(action.job)
         if epoch is not None and epoch.order.token == action.token:
-            epoch.order = replace(
-                epoch.order,
-                deadline=action.deadline,
-                budget_bound=action.budget_bound,
-                reservation=action.reservation,
-            )
+            epoch.order = epoch.order.extended(action)
             self._keep_deadline(epoch.order)
 
     def _network_seconds(self, _order: act.RunEpoch, _samples: int) -> float:

@@ -155,7 +155,7 @@ def _driver(question: Question, spec: str, seed: int, placement: str, *, begin: 
         make = partial(plugins.extension("pod-by-pod", "--placement").PodByPodDriver, default=default)
     driver = make(question.nodes, policy, seed=seed, faults=faults, begin=begin, **heard)
     for account in question.accounts:
-        driver.send(account.at_time(begin))
+        driver.send(replace(account, at=begin))
     for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True):
         driver.submit_at(begin + at, job.name, with_policy(job, policy).to_json(), dynamics)
     return driver

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 from training.data.dataset import DataSet, Samples
 from training.data.reading import Reader
-from training.measures import Evaluation, Measured, Metrics
+from training.measures import Measured, Metrics
 from training.request import StartRequest
 
 #: The environment variable that names the framework of a function.
@@ -43,9 +43,6 @@ class Learner(Protocol):
 
     metrics: Metrics  #: of the model file
 
-    def summary(self, measured: Measured, samples: int) -> Evaluation:
-        """What the sums over a split of so many samples give. Raises TrainingError."""
-
     notes: list[str]  #: what `coach try` says of the loss
 
     def arrays(self) -> dict[str, Any]:
@@ -56,33 +53,6 @@ class Learner(Protocol):
 
     def restore(self, arrays: dict[str, Any], settings: dict | None) -> None:
         """Undo arrays() and settings(); without settings only the weights are taken. Raises CheckpointInvalid."""
-
-
-class Group(Protocol):
-    """One member's side of a group: form, step, leave, and the weights in and out."""
-
-    def form(self) -> None:
-        """Join; returns when all members are there."""
-
-    def serve(self) -> None:
-        """Scheduler and servers: do the group's work until the workers have left."""
-
-    def share(self, learner: Learner) -> None:
-        """Give all workers the same weights at an epoch's start."""
-
-    def step(self, learner: Learner, batch_size: int) -> None:
-        """Gradients in, updated weights out. Does not wait for the result."""
-
-    def settle(self, learner: Learner) -> None:
-        """At an epoch's end: let the learner hold exactly what the group agreed on. Waits for it."""
-
-    can_add: bool  #: whether total() works
-
-    def total(self, values: list[float]) -> list[float]:
-        """The sum of these over all workers; the same on each. As many as a split's measures at most, or four."""
-
-    def leave(self) -> None:
-        """Leave in good order, so that servers and scheduler end as well."""
 
 
 class Framework(Protocol):
@@ -107,8 +77,8 @@ class Framework(Protocol):
     stops_threads: bool  #: whether it stops its own threads before a fork
     groups: tuple[str, ...]  #: "fixed", "elastic" for groups that change while they train, or both
 
-    def make_group(self, request: StartRequest) -> Group:
-        """The member of a fixed group, not yet in it. Only where groups can be fixed."""
+    def make_group(self, request: StartRequest) -> Any:
+        """The member of a fixed group, not yet in it: training.mxnet.pslite. Only where groups can be fixed."""
 
     def make_elastic_group(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> Any:
         """A worker's side of a group that changes while it trains. Only where groups can be elastic."""

@@ -8,15 +8,16 @@ import json
 import select
 import socket
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from training import ipc, linux, request, zygote_client
+from training import ipc, request, zygote_client
 from training.errors import TrainingError
 from training.request import StartRequest
 
 FINAL = ("done", "failed", "stopped")
+#: Operations, each a method of Function.
+OPERATIONS = ("start", "status", "resize", "cut", "stop", "health")
 #: Maximum seconds of a long poll: a function handles one request at a time, and a stop must not wait behind one.
 LONGEST_WAIT = 2.0
 #: Ended epochs whose answers are remembered.
@@ -25,8 +26,8 @@ REMEMBERED = 32
 KILL_SECONDS = 0.2
 #: How long a server or scheduler waits, when the next epoch comes, for the end of the previous one.
 LIFELINE_SECONDS = 0.5
-#: How much later than the zygote's alarm the function kills it.
-ALARM_GRACE_SECONDS = 0.5
+#: How much later than the zygote's alarm the function kills it: a stopped one hears no alarm.
+ALARM_GRACE_SECONDS = 5.0
 #: How long a zygote may take to begin a command: it does nothing else, except importing at its start.
 OBEY_SECONDS = 10.0
 IMPORT_SECONDS = 60.0
@@ -108,7 +109,8 @@ class Function:
         self._child: Child | None = None
         self._serial = 0
         self._epoch: Epoch | None = None
-        self._past: OrderedDict[str, Epoch] = OrderedDict()
+        #: By token, the last one last: a start that comes again begins nothing.
+        self._epochs: dict[str, Epoch] = {}
         #: The model that was being loaded when a zygote ended; None when another was loaded since.
         self._lost_loading: dict | None = None
 
@@ -116,41 +118,35 @@ class Function:
 
     def handle(self, body: Any) -> Answer:
         """Answer one request: an HTTP status and a body."""
-        operations = {
-            "start": self.start,
-            "status": self.status,
-            "resize": self.resize,
-            "cut": self.cut,
-            "stop": self.stop,
-            "health": self.health,
-        }
         try:
             body = _decoded(body)
-            operation = operations.get(body.get("op"))
-            if operation is None:
-                raise TrainingError("BadRequest", f"op must be one of {', '.join(operations)}")
+            if body.get("op") not in OPERATIONS:
+                raise TrainingError("BadRequest", f"op must be one of {', '.join(OPERATIONS)}")
             self._listen(0)
-            return operation(body)
+            return getattr(self, body["op"])(body)
         except TrainingError as error:
             return {"BadRequest": 400, "Busy": 409}.get(error.reason, 500), {"error": error.as_dict()}
 
     def start(self, body: dict) -> Answer:
         """Begin an epoch, or join it when it was begun before."""
         token = body.get("epoch")
-        known = self._known(token) if isinstance(token, str) else None
+        known = self._epochs.get(token) if isinstance(token, str) else None
         if known is not None and not (body.get("elastic") is True and known.can_join_again):
             return 202, {"epoch": token, "state": known.state}
         asked = request.parse(body, self.role)
         if self.role != "worker":
-            self._await_end(LIFELINE_SECONDS)
-        if self._epoch is not None and not self._epoch.over:
-            busy = self._epoch
+            # A worker's "done" may have reached the caller a moment before it reaches this function.
+            until = time.monotonic() + LIFELINE_SECONDS
+            while self._under_way is not None and (left := until - time.monotonic()) > 0:
+                self._listen(left)
+        if (busy := self._under_way) is not None:
             raise TrainingError("Busy", f"epoch {busy.token} of group {busy.group} is {busy.state}")
         child = self._child
         if child is not None and child.usable and child.request.group == asked.group:
             self._go_on(child, asked)
         else:
-            self._begin(asked)
+            self._make_current(asked)
+            self._fork(asked)
         return 202, {"epoch": asked.epoch, "state": self._epoch.state}
 
     def status(self, body: dict) -> Answer:
@@ -162,7 +158,7 @@ class Function:
             raise TrainingError("BadRequest", f"wait must be 0 to {LONGEST_WAIT:g} seconds")
         until = time.monotonic() + wait
         while True:
-            epoch = self._known(token)
+            epoch = self._epochs.get(token)
             if epoch is None:
                 return 200, {"epoch": token, "state": "unknown", "version": 0, "progress": {}}
             left = until - time.monotonic()
@@ -210,10 +206,9 @@ class Function:
     def health(self, body: dict) -> Answer:
         """Whether the function is warm, and what it is doing."""
         del body
+        state = "idle" if self._under_way is None else self._under_way.state
         if self._zygote.imports_seconds is None:
             state = "importing"
-        else:
-            state = self._epoch.state if self._epoch is not None and not self._epoch.over else "idle"
         return 200, {
             "state": state,
             "role": self.role,
@@ -228,50 +223,33 @@ class Function:
     def leaves(self) -> bool:
         """Whether it is a member of an elastic group in the middle of an epoch, and would end more than itself."""
         self._listen(0)
-        child, epoch = self._child, self._epoch
-        return child is not None and child.usable and child.request.elastic and epoch is not None and not epoch.over
-
-    def _await_end(self, seconds: float) -> None:
-        """A worker's "done" may reach the caller a moment before it reaches the servers."""
-        until = time.monotonic() + seconds
-        while self._epoch is not None and not self._epoch.over and (left := until - time.monotonic()) > 0:
-            self._listen(left)
+        child = self._child
+        return child is not None and child.usable and child.request.elastic and self._under_way is not None
 
     # -- starting and ending ---------------------------------------------------------------------------------------
 
-    def _known(self, token: str) -> Epoch | None:
-        if self._epoch is not None and self._epoch.token == token:
-            return self._epoch
-        return self._past.get(token)
+    @property
+    def _under_way(self) -> Epoch | None:
+        return self._epoch if self._epoch is not None and not self._epoch.over else None
 
     def _make_current(self, asked: StartRequest) -> Epoch:
-        if self._epoch is not None:
-            self._past[self._epoch.token] = self._epoch
-            while len(self._past) > REMEMBERED:
-                self._past.popitem(last=False)
         self._epoch = Epoch(asked.epoch, asked.group, time.monotonic() + asked.deadline)
+        self._epochs.pop(asked.epoch, None)
+        self._epochs[asked.epoch] = self._epoch
+        while len(self._epochs) > REMEMBERED:
+            del self._epochs[next(iter(self._epochs))]
         return self._epoch
 
-    def _begin(self, asked: StartRequest) -> None:
-        """Have a child forked for a new group; an idle one of an old group is ended by the zygote first."""
-        self._make_current(asked)
-        self._fork(asked)
-
     def _fork(self, asked: StartRequest) -> None:
+        """Have a child forked; an idle one of an old group is ended by the zygote first."""
         self._drop_child()
-        epoch = self._epoch
         self._serial += 1
         ours, theirs = ipc.pair()
-        message = {
-            "op": "start",
-            "serial": self._serial,
-            "deadline": epoch.deadline,
-            "request": asked.as_dict(),
-        }
+        start = {"op": "start", "serial": self._serial, "deadline": self._epoch.deadline, "request": asked.as_dict()}
         with theirs:
-            if not self._zygote.send(message, (theirs.fileno(),)):
+            if not ipc.send(self._zygote.socket, start, (theirs.fileno(),)):
                 self._replace_zygote()
-                self._zygote.send(message, (theirs.fileno(),))
+                ipc.send(self._zygote.socket, start, (theirs.fileno(),))
         self._child = Child(self._serial, asked, ours)
 
     def _go_on(self, child: Child, asked: StartRequest) -> None:
@@ -282,7 +260,7 @@ class Function:
             message = f"group {asked.group} was formed with another {', '.join(changed)}; use another group id"
             raise TrainingError("BadRequest", message)
         epoch = self._make_current(asked)
-        self._zygote.send({"op": "deadline", "serial": child.serial, "at": epoch.deadline})
+        ipc.send(self._zygote.socket, {"op": "deadline", "serial": child.serial, "at": epoch.deadline})
         child.newest = asked
         if self.role == "worker" or asked.elastic:
             ipc.send(child.socket, {"request": asked.as_dict()})
@@ -303,7 +281,7 @@ class Function:
         if self._child is None:
             return
         child = self._child
-        self._zygote.send({"op": "kill", "serial": child.serial})
+        ipc.send(self._zygote.socket, {"op": "kill", "serial": child.serial})
         until = time.monotonic() + KILL_SECONDS
         while self._child is child and (left := until - time.monotonic()) > 0:
             self._listen(left)
@@ -334,27 +312,25 @@ class Function:
             # The child first: its last words explain what the zygote says about its end.
             if len(ends) > 1 and ends[1] in ready:
                 self._hear_child(self._child)
-            elif (message := self._zygote.receive()) is not None:
+            elif (message := ipc.receive(self._zygote.socket)[0]) is not None:
                 self._hear_zygote(message)
             else:
                 self._lost_zygote()
             seconds = 0
 
     def _lose_stuck_zygote(self) -> None:
-        """Kill a zygote that does not begin, or does not end loading: its own alarm reaches no code beneath Python."""
-        child = self._child
+        """Kill a zygote that does not begin in time, or that does not end loading: it is stopped."""
+        child, now = self._child, time.monotonic()
         if child is None or child.pid is not None:
             return
         if child.loading is not None:
-            until = child.loading["until"] + ALARM_GRACE_SECONDS
+            late = now > child.loading["until"] + ALARM_GRACE_SECONDS
+        elif self._zygote.ready_at is None:
+            late = now > child.asked_at + IMPORT_SECONDS
         else:
-            ready_at = self._zygote.ready_at
-            until = (
-                child.asked_at + IMPORT_SECONDS if ready_at is None else max(child.asked_at, ready_at) + OBEY_SECONDS
-            )
-        if time.monotonic() > until:
-            if linux.is_stopped(self._zygote.pid):
-                child.loading = None  # then what it was loading is not to blame
+            late = now > max(child.asked_at, self._zygote.ready_at) + OBEY_SECONDS
+        if late:
+            child.loading = None  # what it was loading is not to blame
             self._zygote.kill()
 
     def _hear_child(self, child: Child) -> None:
@@ -362,7 +338,7 @@ class Function:
         if message is None:
             child.closed = True
             return
-        epoch = self._epoch if self._epoch is not None and self._epoch.token == message["epoch"] else None
+        epoch = self._epochs.get(message["epoch"])
         event = message["event"]
         if event == "failed":
             child.failure = _failure(message)
@@ -412,17 +388,14 @@ class Function:
     def _child_ended(self, child: Child, message: dict) -> None:
         while not child.closed:  # the kernel keeps what it sent before its end
             self._hear_child(child)
-        epoch = self._epoch
-        if epoch is not None and not epoch.over:
+        if (epoch := self._under_way) is not None:
             if message["cause"] == "deadline" and time.monotonic() >= epoch.deadline:
                 self._fail(TrainingError("DeadlineExceeded", f"the group was {epoch.state} still at its deadline"))
             elif message["cause"] == "deadline":
                 self._fail(TrainingError("PeerLost", "the group had just ended, at the deadline of the epoch before"))
-            elif message["signal"] is None and message["exit_status"] == 0:
-                if child.newest is not None and child.request.elastic and self.role != "scheduler":
-                    self._fork(child.newest)  # it had left the group before it heard of this epoch
-                    return
-                epoch.become("done", report={})
+            elif message["exit_status"] == 0 and child.newest is not None:
+                self._fork(child.newest)  # it had left its elastic group before it heard of this epoch
+                return
             else:
                 self._fail(how_it_ended(child.request, message))
         self._drop_child()

@@ -9,11 +9,13 @@ import os
 import socket
 import sys
 import traceback
+from functools import partial
 from typing import NoReturn
 
 from training import backend, linux, servers
 from training.connections.liveness import Hub, Member
 from training.elastic import hub
+from training.elastic.line import Line
 from training.elastic.worker import ElasticWorker
 from training.errors import TrainingError
 from training.model import model_file
@@ -25,7 +27,11 @@ from training.worker import Worker
 def run(request: StartRequest, loaded: Loaded, function: socket.socket) -> NoReturn:
     """Be the member that `request` describes, until its group has left. Never returns."""
     reporter = Reporter(function, request.epoch)
-    liveness: Hub | Member | None = None
+    liveness: Hub | Member | Line | None = None
+
+    def fail(error: BaseException) -> NoReturn:
+        reporter.fail(traced(error, request), liveness)
+
     try:
         if request.memory is not None:
             linux.limit_memory(request.memory)
@@ -36,69 +42,41 @@ def run(request: StartRequest, loaded: Loaded, function: socket.socket) -> NoRet
             raise TrainingError("BadRequest", message)
         backend.current().limit_threads(request.threads)
         reporter.state("forming")
-        if request.elastic:
-            _run_elastic(request, loaded, reporter, function)
-            sys.stderr.flush()
-            os._exit(0)
-        if request.role == "scheduler":
-            liveness = Hub(request, _Listener(reporter, request).heard)
+        if not request.elastic:
+            make = Hub if request.role == "scheduler" else Member
+            liveness = make(request, partial(_heard, reporter, request.role))
+            group = backend.current().make_group(request)
+            if request.role == "worker":
+                Worker(request, loaded, group=group, liveness=liveness, reporter=reporter, function=function).run()
+            else:
+                group.serve()
+        elif request.role == "scheduler":
+            hub.Hub(request, reporter).serve(function)
+        elif request.role == "server":
+            servers.load("process").ServerProcess(request, reporter, function).serve()
         else:
-            liveness = Member(request, _Listener(reporter, request).heard)
-        group = backend.current().make_group(request)
-        if request.role == "worker":
-            worker = Worker(request, loaded, group=group, liveness=liveness, reporter=reporter, function=function)
-            worker.run()
-        else:
-            group.serve()
-        liveness.leave()
+            elastic = ElasticWorker(request, loaded, reporter=reporter, function=function, fail=fail)
+            liveness = elastic.line
+            elastic.run()
         sys.stderr.flush()
         os._exit(0)
     except BaseException as error:
-        reporter.fail(traced(error, request), liveness)
+        fail(error)
 
 
-def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, function: socket.socket) -> None:
-    """A member whose group changes while it trains."""
-    if request.role == "scheduler":
-        hub.Hub(request, reporter).serve(function)
-        return
-    if request.role == "server":
-        servers.load("process").run(request, reporter, function)
-        return
-
-    def fail(error: BaseException) -> NoReturn:
-        reporter.fail(traced(error, request))
-
-    worker = ElasticWorker(request, loaded, reporter=reporter, function=function, fail=fail)
-    try:
-        worker.run()
-    except BaseException as error:
-        reporter.fail(traced(error, request), worker.line)
-
-
-class _Listener:
-    """What the liveness messages mean to this member."""
-
-    def __init__(self, reporter: Reporter, request: StartRequest) -> None:
-        self._reporter = reporter
-        self._request = request
-        self._cpu_seconds = linux.cpu_seconds()
-
-    def heard(self, message: dict) -> None:
-        if "lost" in message:
-            because = message.get("because", "its process ended")
-            self._reporter.fail(TrainingError("PeerLost", f"{message['lost']} was lost: {because}"))
-        if self._request.role == "worker":
-            return  # a worker knows the rest itself
-        if "joined" in message:
-            self._reporter.progress(joined=message["joined"], members=message["of"])
-        elif "formed" in message:
-            self._reporter.state("training")
-        elif "done" in message:
-            cpu_seconds = linux.cpu_seconds()
-            report = {"cpu_seconds": cpu_seconds - self._cpu_seconds, "max_rss_gib": linux.max_rss_gib()}
-            self._cpu_seconds = cpu_seconds
-            self._reporter.done(report, message["done"])
+def _heard(reporter: Reporter, role: str, message: dict) -> None:
+    """What a message of the liveness connection means to this member of a fixed group."""
+    if "lost" in message:
+        because = message.get("because", "its process ended")
+        reporter.fail(TrainingError("PeerLost", f"{message['lost']} was lost: {because}"))
+    elif role == "worker":
+        return  # a worker knows the rest itself
+    elif "joined" in message:
+        reporter.progress(joined=message["joined"], members=message["of"])
+    elif "formed" in message:
+        reporter.state("training")
+    elif "done" in message:
+        reporter.served(message["done"])
 
 
 def traced(error: BaseException, request: StartRequest) -> TrainingError:

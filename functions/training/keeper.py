@@ -4,10 +4,9 @@ What is guaranteed
 ------------------
 No process that the command has started, directly or not, is left when the keeper has ended, whichever session, process
 group or parent it has, and whichever signals it ignores. That holds when the command ends, when it is killed, and when
-the other end of the lifeline is closed, which the kernel does for a process that is killed. Where the keeper's control
-group (cgroup v2) can be written in, the command runs in a control group of its own, which is killed as a whole. Else,
-and in containers, the keeper is a child subreaper: the kernel makes orphans of its descendants its children, so that
-none gets out of its tree. Neither needs root.
+the other end of the lifeline is closed, which the kernel does for a process that is killed. The keeper is a child
+subreaper: the kernel makes orphans of its descendants its children, so that none gets out of its tree. That needs no
+root, and works in containers.
 
 An orphan ends within LOOK_SECONDS of its parent. The command can except some: it writes their ids, a line each, to the
 descriptor that KEPT_VARIABLE names, and they may outlast it; the keeper waits for them. Only SIGKILL to the keeper
@@ -31,39 +30,6 @@ KEPT_VARIABLE = "COACH_KEPT_FD"
 LOOK_SECONDS = 0.5
 
 
-class ControlGroup:
-    """A control group for the command, where one can be made."""
-
-    def __init__(self) -> None:
-        self._path: Path | None = None
-        with contextlib.suppress(OSError, ValueError, StopIteration):
-            mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
-            root = next(Path(fields[1]) for fields in mounts if fields[2] == "cgroup2")
-            lines = Path("/proc/self/cgroup").read_text().splitlines()
-            own = next(line[3:] for line in lines if line.startswith("0::"))
-            path = root / own.lstrip("/") / f"coach-{os.getpid()}"
-            path.mkdir()
-            self._path = path
-
-    def enter(self) -> None:
-        """Move this process into it."""
-        if self._path is not None:
-            with contextlib.suppress(OSError):
-                (self._path / "cgroup.procs").write_text("0")
-
-    def kill(self) -> None:
-        """Kill all in it. A kernel before 5.14 cannot."""
-        if self._path is not None:
-            with contextlib.suppress(OSError):
-                (self._path / "cgroup.kill").write_text("1")
-
-    def remove(self) -> None:
-        """Remove it, when it is empty."""
-        if self._path is not None:
-            with contextlib.suppress(OSError):
-                self._path.rmdir()
-
-
 class Keeper:
     """Runs one command; `lifeline` is the reading end of a pipe."""
 
@@ -73,20 +39,15 @@ class Keeper:
         self._kept: set[int] = set()
         self._said, said = os.pipe()
         os.set_blocking(self._said, False)
-        self._group = ControlGroup()
         linux.adopt_orphans()
         keeper = os.getpid()
-
-        def prepare() -> None:
-            self._group.enter()
-            linux.die_with_parent(keeper)
 
         environment = {**os.environ, KEPT_VARIABLE: str(said)}
         self._command = subprocess.Popen(
             command,
             pass_fds=(said,),
             env=environment,
-            preexec_fn=prepare,  # noqa: PLW1509 - here are no threads
+            preexec_fn=lambda: linux.die_with_parent(keeper),  # noqa: PLW1509 - here are no threads
         )
         os.close(said)
 
@@ -101,10 +62,8 @@ class Keeper:
             linux.end_descendants(os.getpid(), self._kept | {self._command.pid})
         self._command.kill()
         code = self._command.wait()
-        self._group.kill()
         linux.end_descendants(os.getpid(), set())
         self._forget_command()
-        self._group.remove()
         return code if code >= 0 else 128 - code
 
     def _hear(self) -> None:
@@ -117,6 +76,8 @@ class Keeper:
     def _forget_command(self) -> None:
         if self._remove is not None:
             self._remove.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there is more in it
+                self._remove.parent.rmdir()
             self._remove = None
 
 
@@ -124,7 +85,12 @@ def main() -> int:
     """Run the command that follows the options."""
     parser = argparse.ArgumentParser(prog="python -m training.keeper", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--lifeline", type=int, required=True, help="end all when the other end of this pipe is closed")
-    parser.add_argument("--remove", type=Path, metavar="FILE", help="delete this file when the command has ended")
+    parser.add_argument(
+        "--remove",
+        type=Path,
+        metavar="FILE",
+        help="delete this file, and its folder where that is empty then, when the command has ended",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --: the program and its arguments")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -58,13 +58,8 @@ def join_network(path: str) -> None:
 def kill(pid: int) -> None:
     """SIGKILL to a process and to the group it leads. For processes that were not waited for yet."""
     os.kill(pid, signal.SIGKILL)
-    kill_group(pid)
-
-
-def kill_group(leader: int) -> None:
-    """SIGKILL to what is left of a process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
@@ -146,16 +141,10 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal. False when it is gone."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    return False
-
-
 def limit_memory(gib: float) -> None:
     """Let this process map `gib` GiB of private writable memory beyond what it has mapped already."""
-    mapped = int(_status("VmData").split()[0]) * 1024
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    mapped = int(status["VmData"].split()[0]) * 1024
     limit = mapped + int(gib * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
@@ -169,14 +158,6 @@ def keep_freed_memory() -> None:
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
         _libc.mallopt(_M_TRIM_THRESHOLD, _MOST)
-
-
-def _status(field: str) -> str:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return value.strip()
-    raise KeyError(field)
 
 
 def cpu_seconds() -> float:
@@ -194,6 +175,11 @@ def threads_cpu_seconds() -> dict[int, float]:
     return found
 
 
+def busiest_thread_seconds(since: dict[int, float]) -> float:
+    """What the thread that worked most has computed since threads_cpu_seconds() was `since`."""
+    return max(now - since.get(thread, 0.0) for thread, now in threads_cpu_seconds().items())
+
+
 def max_rss_gib() -> float:
     """The most memory this process ever had resident, GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -206,11 +192,7 @@ def threads() -> int:
 
 def cgroup_oom_kills() -> int | None:
     """How often the kernel killed for memory in this container (cgroup v2); None where that is not reported."""
-    try:
-        for line in Path("/sys/fs/cgroup/memory.events").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    except (OSError, ValueError):
-        return None
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+        return int(dict(line.split() for line in lines)["oom_kill"])
     return None

@@ -39,11 +39,11 @@ class Measured:
 
 
 class Evaluation(NamedTuple):
-    """What the test split gave."""
+    """What the test split gave, if anything was measured."""
 
-    loss: float
-    accuracy: float | None
-    metrics: dict[str, float]
+    loss: float | None = None
+    accuracy: float | None = None
+    metrics: Mapping[str, float] = {}
 
 
 class Metrics:
@@ -62,12 +62,8 @@ class Metrics:
             kind = type(self._own).__name__
             right = "a function of (outputs, batch) that returns a mapping, or a mapping of such functions"
             raise TrainingError("ModelInvalid", f"{uri}: metrics is a {kind}; it has to be {right}")
+        self.given = self._own is not None  #: whether the model file has any
         self._seen: tuple[str, ...] | None = None
-
-    @property
-    def given(self) -> bool:
-        """Whether the model file has any."""
-        return self._own is not None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,7 +91,9 @@ class Metrics:
 
     def of_split(self, measured: Measured, samples: int) -> Evaluation:
         """What the sums of a split of so many samples give. Raises TrainingError LossNotFinite or ModelInvalid."""
-        loss, share = checked_loss(measured, samples), accuracy(measured)
+        loss, share = measured.loss / samples, accuracy(measured)
+        if not math.isfinite(loss):
+            raise TrainingError("LossNotFinite", f"the test loss is {loss}")
         metrics = {name: total / samples for name, total in measured.metrics.items()}
         if self._final is not None:
             means = {"loss": loss} | ({} if share is None else {"accuracy": share}) | metrics
@@ -175,11 +173,3 @@ def check_answers(answers: int, labels: int, samples: int, found: str) -> None:
         "output, and each sample equally many: return such outputs, or define metrics(outputs, batch)"
     )
     raise TrainingError("ModelInvalid", message)
-
-
-def checked_loss(measured: Measured, samples: int) -> float:
-    """The mean loss of the samples of the test split. Raises TrainingError LossNotFinite."""
-    loss = measured.loss / samples
-    if not math.isfinite(loss):
-        raise TrainingError("LossNotFinite", f"the test loss is {loss}")
-    return loss

@@ -39,6 +39,7 @@ class Reporter:
     def __init__(self, function: socket.socket, epoch: str) -> None:
         self._function = function
         self._once = threading.Lock()
+        self._cpu_seconds = linux.cpu_seconds()
         self.epoch = epoch
 
     def state(self, state: str) -> None:
@@ -52,6 +53,11 @@ class Reporter:
     def done(self, report: dict, epoch: str | None = None) -> None:
         """The epoch's report; nothing more comes for it."""
         ipc.send(self._function, {"event": "done", "epoch": epoch or self.epoch, "report": report})
+
+    def served(self, epoch: str) -> None:
+        """The report of a server or scheduler: what it has used since the last one."""
+        before, self._cpu_seconds = self._cpu_seconds, linux.cpu_seconds()
+        self.done({"cpu_seconds": self._cpu_seconds - before, "max_rss_gib": linux.max_rss_gib()}, epoch)
 
     def fail(self, error: TrainingError, liveness: Hub | Member | None = None) -> NoReturn:
         """Report the failure, to the group as well, and end the process.

@@ -14,25 +14,6 @@ FORMATS = ("digits-json", "idx", "cifar10", "digits8x8", "npz", *OWN_FORMATS)
 #: These know where their data is.
 NEED_NO_URI = ("digits8x8", *OWN_FORMATS)
 
-#: What may differ between two epochs of one formed group. All else was fixed when the group formed.
-PER_EPOCH = (
-    "epoch",
-    "position",
-    "samples",
-    "fraction",
-    "seconds",
-    "weights_in",
-    "weights_out",
-    "obsolete",
-    "deadline",
-    "evaluate",
-    "epoch_samples",
-    "keep",
-    "members",
-    "server_members",
-    "wait_for_all",
-)
-
 
 def _whole(least: int, most: int = 2**53) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
@@ -138,14 +119,33 @@ Positive = Annotated[float, _positive]
 Flag = Annotated[bool, _flag]
 
 
-@dataclass(frozen=True)
-class StartRequest:
+@dataclass(frozen=True, kw_only=True)
+class _Epoch:
+    """What may differ between two epochs of one formed group."""
+
+    epoch: Text
+    deadline: Positive
+    position: Whole = 0
+    samples: Whole | None = None
+    fraction: Positive | None = None
+    epoch_samples: Annotated[int, _whole(1)] | None = None
+    seconds: Positive | None = None
+    weights_in: Text | None = None
+    weights_out: Text | None = None
+    obsolete: Annotated[Sequence[str], _texts] = ()
+    evaluate: Flag = True
+    members: Annotated[Sequence[int], ranks] | None = None
+    server_members: Annotated[Sequence[int], ranks] | None = None
+    wait_for_all: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartRequest(_Epoch):
     """One epoch of one role. docs/reference/functions.md describes each field; times are seconds, memory GiB.
 
     A field's type has its check, which gives the fault of a value; without a type None, null is a fault.
     """
 
-    epoch: Text
     group: Text
     role: Annotated[str, _one_of(*ROLES)]
     rank: Whole
@@ -153,7 +153,6 @@ class StartRequest:
     servers: Annotated[int, _whole(0, 4096)]
     root: Annotated[str, _address]
     host: Text
-    deadline: Positive
     model: Annotated[dict, _MODEL] | None = None
     data: Annotated[dict, _DATA] | None = None
     batch_size: Whole = 0
@@ -164,32 +163,25 @@ class StartRequest:
     optimizer: Annotated[dict, _optimizer] | None = None
     seed: Annotated[int, _whole(0, 2**31 - 1)] = 0
     mode: Annotated[str, _one_of("sync", "async")] = "sync"
-    position: Whole = 0
-    samples: Whole | None = None
-    fraction: Positive | None = None
-    epoch_samples: Annotated[int, _whole(1)] | None = None
-    seconds: Positive | None = None
-    weights_in: Text | None = None
-    weights_out: Text | None = None
-    obsolete: Annotated[Sequence[str], _texts] = ()
     memory: Positive | None = None
     threads: Annotated[int, _whole(1, 1024)] = 1
-    evaluate: Flag = True
-    keep: Flag = True
     elastic: Flag = False
     deterministic: Flag = False
     autocast: Annotated[str, _one_of("bfloat16")] | None = None
     gpu: Flag = False
-    members: Annotated[Sequence[int], ranks] | None = None
-    server_members: Annotated[Sequence[int], ranks] | None = None
-    wait_for_all: Flag = False
     model_seconds: Positive = 30.0
 
     @property
     def root_address(self) -> tuple[str, int]:
-        """Where the group's scheduler listens; the port after it is for liveness."""
+        """Where the group's scheduler listens."""
         host, _, port = self.root.rpartition(":")
         return host, int(port)
+
+    @property
+    def line_address(self) -> tuple[str, int]:
+        """Where it listens for the connections of training.connections.lines."""
+        host, port = self.root_address
+        return host, port + 1
 
     @property
     def net(self) -> str:
@@ -201,13 +193,19 @@ class StartRequest:
         """How messages call this member: `worker 1`."""
         return f"{self.role} {self.rank}"
 
+    @classmethod
+    def alone(cls, **given: Any) -> "StartRequest":
+        """Of a worker in no group, which trains no epoch."""
+        member = {"epoch": "alone", "group": "alone", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
+        return cls(**member, root="", host="", deadline=math.inf, samples=0, **given)
+
     def as_dict(self) -> dict:
         """The message again, for another process."""
         return asdict(self)
 
     def group_part(self) -> dict:
         """The fields that must stay the same while the group stays formed."""
-        changing = (*PER_EPOCH, "workers", "servers") if self.elastic else PER_EPOCH
+        changing = {field.name for field in fields(_Epoch)} | ({"workers", "servers"} if self.elastic else set())
         return {name: value for name, value in asdict(self).items() if name not in changing}
 
 
@@ -246,9 +244,6 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
         faults.append(f"role is {request.role}, but this function is a {role}")
     if request.elastic and request.mode != "sync":
         faults.append(f"elastic groups are synchronous: mode is {request.mode}, and must be sync")
-    for name in ("members", "server_members"):
-        if getattr(request, name) is not None and not (request.elastic and request.role == "scheduler"):
-            faults.append(f"{name} is for the scheduler of an elastic group")
     if request.rank >= count and not (request.elastic and request.role != "scheduler"):
         faults.append(f"rank is {request.rank}, but the group has {count} of role {request.role}")
     if request.role != "worker":

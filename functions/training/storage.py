@@ -71,14 +71,8 @@ def _failed(did: str, uri: str, error: Exception) -> str:
 
 def read(uri: str, missing: str) -> bytes:
     """The bytes at `uri`. Raises TrainingError with reason `missing` when nothing is there, else StorageFailed."""
-    try:
-        if (path := local_path(uri)) is not None:
-            return path.read_bytes()
-        return _elsewhere("get", uri)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise TrainingError(missing, f"nothing to read at {uri}") from error
-    except Exception as error:
-        raise TrainingError("StorageFailed", _failed("reading", uri, error)) from error
+    with reading(uri, missing) as file:
+        return file.read()
 
 
 @contextlib.contextmanager
@@ -87,14 +81,12 @@ def reading(uri: str, missing: str) -> Iterator[BinaryIO]:
 
     Raises as `read` does.
     """
-    if (path := local_path(uri)) is None:
-        yield io.BytesIO(read(uri, missing))
-        return
     try:
-        file = path.open("rb")
+        path = local_path(uri)
+        file: BinaryIO = path.open("rb") if path is not None else io.BytesIO(_elsewhere("get", uri))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise TrainingError(missing, f"nothing to read at {uri}") from error
-    except OSError as error:
+    except Exception as error:
         raise TrainingError("StorageFailed", _failed("reading", uri, error)) from error
     with file:
         yield file

@@ -101,7 +101,8 @@ def train(request: StartRequest, loaded: Loaded) -> None:
     rows = np.arange(size)
     (part,) = parts("test", rows, rows, None)
     measured = learner.evaluate([(batch, size) for _, batch in reader.read([part])])
-    found = learner.summary(measured, size)
+    with model_file.users_code(request.model["uri"]):
+        found = learner.metrics.of_split(measured, size)
     seconds = time.perf_counter() - began
     say(evaluation={"samples": size, "seconds": seconds, **found._asdict()})
     say(memory=linux.max_rss_gib())
@@ -132,8 +133,7 @@ def main() -> int:
     """Read the fields and try them; 1 where something is wrong. Ends as the worker ends where that dies by itself."""
     fields = json.load(sys.stdin)
     sys.stdout = sys.stderr  # what the model file prints
-    member = {"epoch": "try", "group": "try", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
-    request = StartRequest(**member, root="", host="", deadline=math.inf, samples=0, **fields)
+    request = StartRequest.alone(**fields)
     loaded = attempt(request, load)
     parent = os.getpid()
     child = os.fork()

@@ -4,18 +4,17 @@ import inspect
 import math
 import platform
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from training import backend, checkpoint, ipc, linux, measures, storage
-from training.backend import Group, Learner
+from training.backend import Learner
 from training.connections.liveness import Hub, Member
 from training.data.dataset import DataSet, Stream, share
 from training.data.formats import BUILT_IN
@@ -32,51 +31,21 @@ PROGRESS_SECONDS = 0.5
 MAX_PROCESSES = 1000
 
 
-class Background:
-    """A call in a thread of its own; wait() raises what it raised."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:
-            self._error = error
-
-    def wait(self) -> None:
-        """Until it has returned."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+#: Times of a report, in seconds.
+TIMES = (
+    "form_seconds",
+    "load_seconds",
+    "train_seconds",
+    "warm_up_seconds",
+    "evaluate_seconds",
+    "checkpoint_seconds",
+    "thread_seconds",
+)
 
 
-class Trained(NamedTuple):
-    """What was trained, and when: times are seconds since 1970.
-
-    The warm-up is the first step of a new learner: memory is allocated, kernels are chosen.
-    """
-
-    #: By the whole group.
-    samples: int
-    mean_loss: float | None
-    #: The first forward pass.
-    started_at: float
-    #: The end of the warm-up.
-    warm_at: float
-    #: After the last update.
-    ended_at: float
-    #: Of the thread that worked most since the warm-up.
-    thread_seconds: float
-
-
-def _save(request: StartRequest, state: checkpoint.Checkpoint) -> None:
-    checkpoint.save(request.weights_out, state, backend.current().write_checkpoint)
-    for uri in request.obsolete:
-        storage.remove(uri)
+def in_background(call: Callable[[], None]) -> Future[None]:
+    """Call it in a thread of its own."""
+    return ThreadPoolExecutor(1).submit(call)
 
 
 class Worker:
@@ -87,7 +56,7 @@ class Worker:
         request: StartRequest,
         loaded: Loaded,
         *,
-        group: Group,
+        group: Any,
         liveness: Hub | Member,
         reporter: Reporter,
         function: socket.socket,
@@ -102,29 +71,29 @@ class Worker:
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
         self._reader: Reader | None = None
-        self._forming: Background | None = None
+        self._forming: Future[None] | None = None
         self._progress: dict = {}
         self._at: tuple[str | None, int] | None = None  # the checkpoint and position that the learner holds now
 
     def run(self) -> None:
-        """Train epochs until one is the last, or the function is gone."""
+        """Train epochs until the function is gone."""
         # Joining is mostly waiting, loading is mostly work: they run at the same time.
-        self._forming = Background(self._group.form)
+        self._forming = in_background(self._group.form)
         while True:
             report = self._epoch()
             if self._request.rank == 0:
                 self._liveness.tell({"done": self._request.epoch})
             self._reporter.done(report)
-            if not self._request.keep or not self._next():
-                break
-        self._liveness.leave()
-        # Servers stop only when every reference to the group's store is gone.
-        self._learner = None
-        self._group.leave()
+            if not self._next():
+                return
+
+    def _receive(self) -> dict | None:
+        """The function's next message; None when it is gone."""
+        return ipc.receive(self._function)[0]
 
     def _next(self) -> bool:
         """Wait for the next epoch's start message; False when the function is gone."""
-        message, _ = ipc.receive(self._function)
+        message = self._receive()
         if message is None:
             return False
         self._request = StartRequest(**message["request"])
@@ -139,7 +108,10 @@ class Worker:
         is_new = self._prepare()
         load_seconds = self._loaded.seconds + time.perf_counter() - began
         began = time.perf_counter()
-        self._join()
+        if self._forming is not None:
+            self._forming.result()
+            self._forming = None
+            self._liveness.tell({"formed": True})
         if is_new:
             self._group.share(self._learner)
         form_seconds = time.perf_counter() - began
@@ -147,58 +119,55 @@ class Worker:
         self._reporter.state("training")
         trained = self._train(first=is_new)
 
-        position = request.position + trained.samples
+        position = request.position + trained["samples"]
         began = time.perf_counter()
         # Storing is mostly waiting, and evaluation does not change the weights: they run at the same time.
         storing = self._store(position) if request.rank == 0 else None
-        copy_seconds = time.perf_counter() - began
-        evaluation = None
-        began = time.perf_counter()
-        if request.evaluate:
-            self._reporter.state("evaluating")
-            evaluation = self._evaluate()
-        evaluate_seconds = time.perf_counter() - began
-
-        began = time.perf_counter()
+        copied = time.perf_counter()
+        evaluation = self._evaluate()
+        measured = time.perf_counter()
         if storing is not None:
-            storing.wait()
+            storing.result()
         self._at = (request.weights_out, position)
+        return self._report(
+            position,
+            cpu_before,
+            is_new=is_new,
+            **evaluation._asdict(),
+            **trained,
+            form_seconds=form_seconds,
+            load_seconds=load_seconds,
+            warm_up_samples=request.batch_size if is_new else 0,
+            evaluate_seconds=measured - copied,
+            checkpoint_seconds=copied - began + time.perf_counter() - measured,
+            weights_uri=request.weights_out if request.rank == 0 else None,
+        )
+
+    def _report(self, position: int, cpu_before: float, *, is_new: bool, **more: object) -> dict:
+        """What every report has, and `more`; without that it is as if nothing was trained."""
+        origin = {"software": f"{backend.current().software}, Python {platform.python_version()}"}
+        origin["data_sha256"] = self._dataset.sha256
+        now = time.time()
         return {
-            **(self._origin() if is_new else {}),
-            "samples": trained.samples,
+            **(origin if is_new else {}),
+            **Evaluation()._asdict(),
+            **dict.fromkeys(TIMES, 0.0),
+            "samples": position - self._request.position,
             "position": position,
             "data_size": len(self._dataset.train),
-            **evaluated(evaluation),
-            "train_loss": trained.mean_loss,
-            "form_seconds": form_seconds,
-            "load_seconds": load_seconds,
-            "train_seconds": trained.ended_at - trained.started_at,
-            "warm_up_seconds": trained.warm_at - trained.started_at,
-            "warm_up_samples": request.batch_size if is_new else 0,
-            "evaluate_seconds": evaluate_seconds,
-            "checkpoint_seconds": copy_seconds + time.perf_counter() - began,
-            "train_started_at": trained.started_at,
-            "train_ended_at": trained.ended_at,
-            "thread_seconds": trained.thread_seconds,
+            "train_loss": None,
+            "warm_up_samples": 0,
+            "train_started_at": now,
+            "train_ended_at": now,
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
-            "weights_uri": request.weights_out if request.rank == 0 else None,
-            "processes": self._processes(),
+            "weights_uri": None,
+            # That the model file's code has started, and that run still.
+            "processes": self._loaded.started(self._reader.processes)[:MAX_PROCESSES],
+            **more,
         }
 
-    def _processes(self) -> list[str]:
-        """Names of the processes that the model file's code has started, and that run still."""
-        return self._loaded.started(self._reader.processes)[:MAX_PROCESSES]
-
-    def _origin(self) -> dict[str, str]:
-        """What a new process trains with, and on what."""
-        python = platform.python_version()
-        return {
-            "software": f"{backend.current().software}, Python {python}",
-            "data_sha256": self._dataset.sha256,
-        }
-
-    def _store(self, position: int) -> Background | None:
+    def _store(self, position: int) -> Future[None] | None:
         """Begin to write the checkpoint, if one is wanted."""
         request = self._request
         if request.weights_out is None:
@@ -210,14 +179,13 @@ class Worker:
             epoch=request.epoch,
             seed=request.seed,
         )
-        return Background(partial(_save, request, state))
 
-    def _join(self) -> None:
-        """Wait until the group is formed, when it is not yet."""
-        if self._forming is not None:
-            self._forming.wait()
-            self._forming = None
-            self._liveness.tell({"formed": True})
+        def save() -> None:
+            checkpoint.save(request.weights_out, state, backend.current().write_checkpoint)
+            for uri in request.obsolete:
+                storage.remove(uri)
+
+        return in_background(save)
 
     def _prepare(self) -> bool:
         """Load the epoch's initial state into the learner; whether a new learner was made for that."""
@@ -250,8 +218,11 @@ class Worker:
             # Weights for a first epoch are pre-trained ones: their optimizer's state does not belong to this job.
             self._learner.restore(state.arrays, state.settings if resumed else None)
 
-    def _train(self, *, first: bool) -> Trained:
-        """Train the samples of the request; `first`: with a new learner."""
+    def _train(self, *, first: bool) -> dict:
+        """Train the samples of the request: its part of the report. `first`: with a new learner.
+
+        The warm-up is the first step of a new learner: memory is allocated, kernels are chosen.
+        """
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = self._total(first=first)
         trained, losses, counted = 0, 0.0, 0
@@ -286,11 +257,19 @@ class Worker:
                 break
         self._group.settle(learner)
         ended_at = started_at + time.perf_counter() - began
-        worked = (now - threads.get(each, 0.0) for each, now in linux.threads_cpu_seconds().items())
+        thread_seconds = linux.busiest_thread_seconds(threads)
         mean = None
         if counted:
-            mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
-        return Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
+            mean = losses / counted if request.mode == "async" else self._group.total([losses / trained])[0]
+        return {
+            "samples": trained,
+            "train_loss": mean,
+            "train_seconds": ended_at - started_at,
+            "warm_up_seconds": warm - began,
+            "train_started_at": started_at,
+            "train_ended_at": ended_at,
+            "thread_seconds": thread_seconds,  # since the warm-up
+        }
 
     def _share(self, position: int, rank: int, members: int) -> list[Part]:
         """What a worker computes of the batch at `position`, in micro-batches."""
@@ -315,14 +294,25 @@ class Worker:
         return batch * max(steps, min(2 if first else 1, math.ceil(size / batch)))
 
     def _evaluate(self) -> Evaluation:
-        """What the test split gives. Every worker measures its share where the group can add."""
-        request, size = self._request, len(self._dataset.test)
-        can_add = request.workers > 1 and self._group.can_add
-        mine = share(size, request.rank, request.workers) if can_add else slice(0, size)
-        measured = self._learner.evaluate(self._test_batches(mine))
-        if can_add:
-            measured = Measured.of(self._group.total(measured.sums()), self._learner.metrics.names)
-        return self._learner.summary(measured, size)
+        """What the test split gives, if that is wanted."""
+        if not self._request.evaluate:
+            return Evaluation()
+        self._reporter.state("evaluating")
+        size = len(self._dataset.test)
+        metrics = self._learner.metrics
+        measured = Measured.of(self._sums(size), metrics.names)
+        with model_file.users_code(self._request.model["uri"]):
+            return metrics.of_split(measured, size)
+
+    def _sums(self, size: int) -> list[float]:
+        """The sums over the test split. Every worker measures its share, but where servers take all for gradients."""
+        if self._request.workers > 1 and self._request.mode != "async":
+            return self._group.total(self._measure(size, self._request.rank, self._request.workers))
+        return self._measure(size, 0, 1)
+
+    def _measure(self, size: int, rank: int, members: int) -> list[float]:
+        """The sums over this worker's share of the test split."""
+        return self._learner.evaluate(self._test_batches(share(size, rank, members))).sums()
 
     def _test_batches(self, mine: slice) -> Iterator[tuple[Any, int]]:
         """The batches to evaluate, and how many samples each has; reports progress in between."""
@@ -334,11 +324,6 @@ class Worker:
                 self._reporter.progress(**self._progress, evaluated=evaluated)
             yield batch, part.count
             evaluated += part.count
-
-
-def evaluated(evaluation: Evaluation | None) -> dict:
-    """The part of a report on an evaluation, also where there was none."""
-    return Evaluation(None, None, {})._asdict() if evaluation is None else evaluation._asdict()
 
 
 def own_data(request: StartRequest, model: ModuleType) -> DataSet:
@@ -354,15 +339,12 @@ def own_data(request: StartRequest, model: ModuleType) -> DataSet:
         path = storage.local_path(place)
         arguments = [place if path is None else str(path)]
     for name in ("train", "test"):
-        try:
-            made = reader(name, *arguments)
-            splits.append(backend.current().samples(made, model, name))
-        except TrainingError:
-            raise
-        except FileNotFoundError as error:
-            raise TrainingError("DataMissing", f"data({name!r}) of {uri}: {error}") from error
-        except Exception as error:
-            raise model_file.invalid(uri, error) from error
+        with model_file.users_code(uri):
+            try:
+                made = reader(name, *arguments)
+                splits.append(backend.current().samples(made, model, name))
+            except FileNotFoundError as error:
+                raise TrainingError("DataMissing", f"data({name!r}) of {uri}: {error}") from error
     return DataSet(*splits).first(spec.get("size"))
 
 

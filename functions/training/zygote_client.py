@@ -29,14 +29,6 @@ class ZygoteHandle:
         self._liveness: int | None = liveness
         self._process = process
 
-    def send(self, message: dict, descriptors: tuple[int, ...] = ()) -> bool:
-        """False when the zygote is gone."""
-        return ipc.send(self.socket, message, descriptors)
-
-    def receive(self) -> dict | None:
-        """Its next message; None when it is gone."""
-        return ipc.receive(self.socket)[0]
-
     def kill(self) -> None:
         """End it now, and with it its child. What it sent can still be received."""
         if self._liveness is not None:
@@ -65,15 +57,7 @@ def _own() -> ZygoteHandle:
     search_path = os.pathsep.join(filter(None, [str(functions), os.environ.get("PYTHONPATH")]))
     with theirs:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "training.serving.zygote",
-                "--fd",
-                str(theirs.fileno()),
-                "--liveness",
-                str(reader),
-            ],
+            [sys.executable, "-m", "training.serving.zygote", str(theirs.fileno()), str(reader)],
             pass_fds=(theirs.fileno(), reader),
             env={**os.environ, "PYTHONPATH": search_path},
             stdin=subprocess.DEVNULL,
@@ -92,7 +76,7 @@ def _from_template(path: str) -> ZygoteHandle | None:
         with contextlib.suppress(OSError):
             template.connect(path)
             descriptors = (theirs.fileno(), reader, sys.__stderr__.fileno())
-            if ipc.send(template, {"op": "zygote"}, descriptors):
+            if ipc.send(template, {"op": "zygote", "asking": os.getpid()}, descriptors):
                 answer = ipc.receive(template)[0]
     os.close(reader)
     if answer is None:

@@ -402,8 +402,8 @@ class Stage:
     @property
     def _template(self) -> int | None:
         """The template's process: the one that its keeper has started, not one of those that it has adopted."""
-        template = self.platform._runtimes[self.framework].result().template
-        if template is None:
-            return None  # it was killed, and no run has wanted the next one yet
-        keeper = template._keeper.pid
+        keepers = self.platform._runtimes[self.framework].result()._keepers
+        if not keepers:
+            return None
+        keeper = keepers[-1][0].pid
         return next((pid for pid in children(keeper) if os.getsid(pid) == os.getsid(keeper)), None)

@@ -24,6 +24,7 @@ from coach.core.jobs.reasons import Reason, State
 from coach.platforms.gang_client import FIRST_PORT
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
+from coach.platforms.local.runtime import Runtime
 from tests.chaos.draw import Fault, Instant, Victim
 from tests.chaos.processes import command, descendants
 from tests.chaos.stage import ROOMY, Stage, losses
@@ -127,7 +128,8 @@ def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoin
     assert "became" in job.message and job.weights is None
 
 
-def test_a_template_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+def test_a_template_that_nobody_waits_for_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "training/serving").mkdir(parents=True)
     (tmp_path / "training/serving/template.py").write_text("import time\ntime.sleep(300)\n")
     for name in ("keeper.py", "linux.py"):
@@ -138,7 +140,7 @@ def test_a_template_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
 
     async def main() -> None:
         functions = Functions(tmp_path, Path(sys.executable))
-        starting = asyncio.create_task(functions.start_template(tmp_path / "template.sock"))
+        starting = asyncio.create_task(Runtime(functions).open())
         async with asyncio.timeout(60):
             while not running():
                 await asyncio.sleep(0.01)

@@ -15,7 +15,7 @@ import yaml
 
 from coach.cli.main import invoke
 from coach.cli.program import loaded, name_of, options, split, target_of
-from coach.jobfiles.load import read_jobs
+from tests.jobfiles.reading import read_jobs
 from tests.platforms.program_metrics.test_coach_program import MODULE
 
 

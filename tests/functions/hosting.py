@@ -1,5 +1,6 @@
 """Hosts a function in its own process and environment, and talks to it in JSON lines, without HTTP."""
 
+import ctypes
 import itertools
 import json
 import os
@@ -29,7 +30,7 @@ def process(arguments: list[str], environment: dict[str, str], **options: Any) -
 HOST = """
 import json, os, sys
 from training.function import Function
-private = open(sys.modules["training"].__path__[0] + "/../worker/handler.py")  # as a processor might; not for children
+private = open(sys.modules["training"].__path__[0] + "/nuclio.py")  # as a processor might; not for children
 os.set_inheritable(private.fileno(), True)
 function = Function(sys.argv[1])
 for line in sys.stdin:
@@ -114,13 +115,20 @@ def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends: PR_SET_PDEATHSIG."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 class Template:
     """A running template process."""
 
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
-        arguments = ["-m", "training.serving.template", str(path), "--parent", str(os.getpid())]
-        self.process = process(arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL)
+        arguments = ["-m", "training.serving.template", str(path)]
+        self.process = process(
+            arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+        )
         eventually(path.exists, 180)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ def test_a_function_is_described_in_nuclios_format(role: str) -> None:
     path = FUNCTIONS / Path(*module.split(".")).with_suffix(".py")
     defined = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
     assert {name, "init_context"} <= defined
+    assert {"name": "COACH_ROLE", "value": role} in spec["env"]
     (trigger,) = spec["triggers"].values()
     assert trigger["kind"] == "http" and trigger["numWorkers"] == 1
 

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,6 @@ import pytest
 from tests.functions.hosting import FUNCTIONS, eventually, is_alive
 
 pytestmark = pytest.mark.processes
-
-#: Which every user may run.
-SYSTEM_PYTHON = "/usr/bin/python3"
 
 #: Each starts processes that write their ids into the file `pids`, says that with the file `ready`, and waits.
 PROGRAMS = {
@@ -71,20 +67,18 @@ def pids(folder: Path) -> list[int]:
 class Kept:
     """A program with its keeper."""
 
-    def __init__(self, folder: Path, program: str, *, user: int | None = None) -> None:
+    def __init__(self, folder: Path, program: str) -> None:
         self.folder = folder
         reader, self.lifeline = os.pipe()
         for name in ("__init__.py", "keeper.py", "linux.py"):
             (folder / "training").mkdir(exist_ok=True)
             shutil.copy(FUNCTIONS / "training" / name, folder / "training")
-        python = sys.executable if user is None else SYSTEM_PYTHON
         options = ["--lifeline", str(reader), "--remove", str(folder / "mark")]
         self.process = subprocess.Popen(
-            [python, "-m", "training.keeper", *options, "--", python, "-c", program],
+            [sys.executable, "-m", "training.keeper", *options, "--", sys.executable, "-c", program],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder)},
             pass_fds=(reader,),
-            user=user,
         )
         os.close(reader)
 
@@ -95,24 +89,10 @@ class Kept:
         self.lifeline = -1
 
 
-@pytest.fixture(params=["own control group", "no control group"])
-def user(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int | None]:
-    """The user that the keeper runs as: this one, or one that may write in no control group."""
-    if request.param == "own control group":
-        yield None
-        return
-    if os.getuid() != 0 or not Path(SYSTEM_PYTHON).exists():
-        pytest.skip(f"only root may run {SYSTEM_PYTHON} as another user")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    os.chown(tmp_path, 65534, 65534)
-    yield 65534
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("end", ["its program is killed", "its lifeline is closed"])
-def test_nothing_that_a_program_started_is_left(tmp_path: Path, user: int | None, name: str, end: str) -> None:
-    kept = Kept(tmp_path, source(PROGRAMS[name]), user=user)
+def test_nothing_that_a_program_started_is_left(tmp_path: Path, name: str, end: str) -> None:
+    kept = Kept(tmp_path, source(PROGRAMS[name]))
     try:
         eventually(lambda: len(pids(tmp_path)) == MANY.get(name, 1))
         assert all(map(is_alive, pids(tmp_path)))

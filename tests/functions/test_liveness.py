@@ -48,21 +48,6 @@ def test_a_death_is_reported_to_all_others(line: tuple) -> None:
     del server
 
 
-def test_leaving_is_no_death(line: tuple) -> None:
-    _, heard, join = line
-    hub = join("scheduler")
-    members = [join("server"), join("worker", 0), join("worker", 1)]
-    eventually(lambda: {"joined": 3, "of": 3} in received(heard, "scheduler 0", "joined"))
-    members[1].leave()
-    eventually(
-        lambda: all(received(heard, f"{role} {rank}", "leaving") for role, rank in (("server", 0), ("worker", 1)))
-    )
-    for member in members:
-        member._connection.shutdown(socket.SHUT_RDWR)
-    eventually(lambda: not hub._members)
-    assert not [entry for entry in heard if "lost" in entry[1]]
-
-
 def test_strangers_are_sent_away_and_change_nothing(line: tuple) -> None:
     port, heard, join = line
     join("scheduler")

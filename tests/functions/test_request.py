@@ -32,7 +32,7 @@ def faults(**changes: object) -> str:
 
 def test_a_good_message_is_taken_with_its_defaults() -> None:
     asked = request.parse(GOOD, "worker")
-    assert (asked.mode, asked.threads, asked.keep, asked.evaluate) == ("sync", 1, True, True)
+    assert (asked.mode, asked.threads, asked.evaluate) == ("sync", 1, True)
     assert asked.root_address == ("127.0.0.1", 9100)
     assert request.StartRequest(**asked.as_dict()) == asked
 
@@ -81,7 +81,6 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("memory", 0),
         ("threads", 0),
         ("evaluate", 1),
-        ("keep", "yes"),
         ("elastic", 1),
         ("model_seconds", 0),
     ],

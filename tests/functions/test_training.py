@@ -303,15 +303,6 @@ def test_a_timed_probe_stops_at_its_seconds(gang: Gang, tmp_path: Path) -> None:
     assert report["train_ended_at"] - report["train_started_at"] >= 0.2
 
 
-def test_the_last_epoch_of_a_group_ends_all_its_processes(gang: Gang, tmp_path: Path) -> None:
-    message = epoch(tmp_path, keep=False)
-    gang.epoch(2, 2, **message)
-    for function in gang.functions.values():
-        assert function.wait(message["epoch"], seconds=10)["state"] == "done"
-        while function.health()["child_pid"] is not None:
-            function.post(op="status", epoch=message["epoch"], wait=0.1)
-
-
 def test_an_asynchronous_group_learns_and_goes_on(gang: Gang, tmp_path: Path) -> None:
     changes = {"mode": "async", "optimizer": {"name": "sgd", "learning_rate": 0.05, "momentum": 0.5}}
     first = gang.epoch(2, 2, **epoch(tmp_path, **changes))

@@ -53,7 +53,6 @@ class FakePlatform:
     gangs: dict[str, GangSize] = field(default_factory=dict)
     places_pods: bool = False
     checkpoints: str | None = None
-    sees_checkpoints: bool = True
     epochs: dict[str, asyncio.Future[Reason]] = field(default_factory=dict)
     orders: list[EpochOrder] = field(default_factory=list)
     released: list[PodId] = field(default_factory=list)

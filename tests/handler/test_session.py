@@ -11,7 +11,7 @@ from coach.core.errors import UserError
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import ENDED, EXIT_CODE, Reason, State
+from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
@@ -50,7 +50,7 @@ def test_several_jobs_end_with_the_code_that_weighs_most(states: list[State], co
 
 
 def test_every_end_has_a_weight() -> None:
-    assert {EXIT_CODE[state] for state in ENDED} <= set(EXIT_CODES_BY_WEIGHT)
+    assert {state.exit_code for state in State if state.ended} <= set(EXIT_CODES_BY_WEIGHT)
 
 
 def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home: StateDirectory) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.dump import to_yaml, to_yaml_file
-from coach.jobfiles.load import read_jobs
+from tests.jobfiles.reading import read_jobs
 
 JOB = {
     "apiVersion": "coach.dev/v1alpha1",

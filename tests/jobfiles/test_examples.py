@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from coach.jobfiles.diagnostics import JobFileError
-from coach.jobfiles.load import load_jobs, local_path, read_jobs
+from coach.jobfiles.load import load_jobs, local_path
 from scripts.generate import job_file_page as reference
 from scripts.generate.crd import job_schema
+from tests.jobfiles.reading import read_jobs
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(ROOT.glob("jobs/*.yaml"))

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.diagnostics import JobFileError
-from coach.jobfiles.load import load_jobs, read_jobs
+from coach.jobfiles.load import load_jobs
 from coach.jobfiles.schema import lookup, tree
 from scripts.generate.crd import job_schema
+from tests.jobfiles.reading import read_jobs
 
 pytestmark = pytest.mark.standard
 

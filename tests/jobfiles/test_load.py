@@ -7,8 +7,9 @@ import pytest
 
 from coach.core.errors import UserError
 from coach.jobfiles.diagnostics import JobFileError
-from coach.jobfiles.load import load_jobs, local_path, read_jobs
+from coach.jobfiles.load import load_jobs, local_path
 from tests.jobfiles.datasets import npz
+from tests.jobfiles.reading import read_jobs
 
 GOOD = """\
 apiVersion: coach.dev/v1alpha1

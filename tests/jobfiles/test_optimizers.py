@@ -6,8 +6,8 @@ import pytest
 
 from coach.handler.known_optimizers import optimizers_here
 from coach.jobfiles.diagnostics import JobFileError
-from coach.jobfiles.load import read_jobs
 from coach.jobfiles.optimizers import Knows, nothing_known
+from tests.jobfiles.reading import read_jobs
 from tests.jobfiles.test_load import GOOD
 
 

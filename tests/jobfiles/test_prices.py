@@ -9,8 +9,8 @@ import pytest
 
 from coach.core.cluster import Resources
 from coach.jobfiles.diagnostics import JobFileError
-from coach.jobfiles.load import read_jobs
 from coach.jobfiles.prices import SHIPPED, catalogues, cheapest, instance_of, offers, prices_of, sources
+from tests.jobfiles.reading import read_jobs
 
 JOB = """\
 apiVersion: coach.dev/v1alpha1

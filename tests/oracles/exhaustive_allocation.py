@@ -8,10 +8,17 @@ from collections.abc import Iterator, Sequence
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import ClusterView, JobView
 from coach.core.policies.sharing.capacity import Claim, Room
-from coach.core.policies.sharing.hill_climbing import Climb, allocations
+from coach.core.policies.sharing.hill_climbing import Climb
 
 #: More combinations than this are refused.
 MAX_COMBINATIONS = 1_000_000
+
+
+def allocations(job: JobView) -> Iterator[Allocation]:
+    """All allocations within the job's limits."""
+    for workers in range(job.minimum.workers, job.maximum.workers + 1):
+        for servers in range(job.minimum.servers, job.maximum.servers + 1):
+            yield Allocation(workers, servers)
 
 
 def best_alone(job: JobView, climb: Climb) -> Allocation | None:

@@ -15,8 +15,7 @@ from enum import StrEnum
 from coach.core.cluster import Node, Pod
 from coach.core.gang.packing import Placements, pack
 from coach.core.gang.plan import CLAIMS, Gang, GangPlan, Pending, PendingReason, add_optional, plan_required, planned
-from coach.core.gang.requests import ForeignPod, PodRequest
-from coach.core.gang.snapshot import Snapshot
+from coach.core.gang.snapshot import ForeignPod, PodRequest, Snapshot
 from coach_research.platforms.gang_rules import queue_key
 
 

@@ -13,12 +13,12 @@ import yaml
 
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
-from coach.jobfiles.load import read_jobs
 from coach.jobfiles.resource_status import Condition, Metric, TrainerStatus, TrainingJobStatus
 from coach.jobfiles.schema import branches, tree
 from scripts.generate.crd import CHART_FILE
 from tests.core.spec.test_job import REFUSED
 from tests.docs.pages import ROOT
+from tests.jobfiles.reading import read_jobs
 from tests.jobfiles.test_load import GOOD, ONE_MISTAKE
 from tests.packaging.api_server import ApiServer, Client, served
 

@@ -55,7 +55,8 @@ def reaches(policies: list[Object], source: Labels, target: Labels | None, port:
 
 
 def worker(job: str, index: int = 0, role: Role = Role.WORKER) -> Labels:
-    return manifests.labels(PodId(job, role, index), SETTINGS)
+    of_job: dict[str, str] = manifests.of_job("v1", "Pod", "", job, SETTINGS, [])["metadata"]["labels"]
+    return of_job | manifests.labels(PodId(job, role, index))
 
 
 HANDLER = {f"app.kubernetes.io/{key}": value for key, value in (("name", "coach"), ("instance", "coach"))}

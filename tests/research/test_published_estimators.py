@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from coach.core.estimation.convergence import ConvergenceModel
-from coach.core.estimation.fit import fit_models
 from coach.core.estimation.observations import CurvePoint, SpeedPoint
 from coach.core.estimation.speed import SpeedModel
+from coach.core.jobs.fitted_models import fit_models
 from coach_research.estimators.published import fit_optimus_speed, fit_thesis_curve, fit_thesis_quadratic
 
 PLACES = [(w, s) for w in (1, 2, 3, 5) for s in (1, 2, 4)]

@@ -94,9 +94,7 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    home: StateDirectory, platform: FakePlatform, folders: Sequence[Path] = (), longest_wait: float = 20.0
-) -> AsyncIterator[Api]:
+async def running(home: StateDirectory, platform: FakePlatform, folders: Sequence[Path] = ()) -> AsyncIterator[Api]:
     """A service for the length of the block."""
     with home.planning():
         past = home.past()
@@ -113,7 +111,7 @@ async def running(
             policy=policy("coach"),
             folders=folders or [folder],
         )
-        app = make_app(service, TOKEN, longest_wait=longest_wait)
+        app = make_app(service, TOKEN)
         headers = {"Authorization": f"Bearer {TOKEN}"}
         transport = httpx.ASGITransport(app)
         with contextlib.closing(service):

@@ -39,7 +39,6 @@ def main(words: Sequence[str]) -> int:
                     lambda home, now: platform,
                     port=port,
                     folders=(Path.cwd(),),
-                    longest_wait=float(words[2]) if len(words) > 2 else 60.0,
                     lead=lead,
                 ),
                 lambda endpoint: print(f"ready {endpoint.url}", flush=True),

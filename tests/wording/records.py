@@ -11,7 +11,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
-from coach.core.jobs.reasons import REASON_INFO, Reason
+from coach.core.jobs.reasons import Reason
 from coach.core.money import Charge
 from tests.core.lifecycle.faulty_cluster import nodes, spec
 from tests.report.recorded_jobs import half_way
@@ -66,7 +66,7 @@ SAMPLES: tuple[Any, ...] = (
     finished(),
     finished(processes=("sleep", "sleep", "bash")),
     finished(stop_seconds=3.0),
-    *(failed(reason) for reason in Reason if REASON_INFO[reason].state is None or reason in ENDS_AN_ATTEMPT),
+    *(failed(reason) for reason in Reason if reason.state is None or reason in ENDS_AN_ATTEMPT),
     ev.ModelsFitted(NOW, "digits", "fit", None, None),
     ev.TimerFired(NOW, "digits", "timer"),
     ev.CancelRequested(NOW, "digits"),

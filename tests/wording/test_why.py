@@ -7,7 +7,7 @@ import re
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from coach.core.jobs.reasons import REASON_INFO, Reason, State
+from coach.core.jobs.reasons import Reason, State
 from coach.handler.state.journal import fold
 from coach.report.why import why
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
@@ -35,19 +35,19 @@ def lines(world: World, reason: Reason | None) -> str:
     jobs = fold(world.history)
     if reason is not None:
         job = jobs["digits"]
-        job.state, job.reason, job.message = REASON_INFO[reason].state or State.FAILED, reason, "what exactly"
+        job.state, job.reason, job.message = reason.state or State.FAILED, reason, "what exactly"
     said = why(jobs["digits"], jobs, world.reducer.nodes.all, world.history[-1].at, orphan=reason is None)
     return "\n  ".join([reason.value if reason else "(no handler)", *said]) + "\n"
 
 
 def test_a_job_that_waits(waits: World, page: SnapshotAssertion) -> None:
-    reasons = [reason for reason in Reason if REASON_INFO[reason].state in (State.QUEUED, State.WAITING)]
+    reasons = [reason for reason in Reason if reason.state in (State.QUEUED, State.WAITING)]
     assert "\n".join(lines(waits, reason) for reason in reasons) == page, CHANGED
 
 
 def test_a_job_that_has_ended(trains: World, page: SnapshotAssertion) -> None:
     """For each reason of an end or of a failed attempt, as both may be the last."""
-    reasons = [reason for reason in Reason if (state := REASON_INFO[reason].state) is None or state.ended]
+    reasons = [reason for reason in Reason if (state := reason.state) is None or state.ended]
     assert "\n".join(lines(trains, reason) for reason in reasons) == page, CHANGED
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from coach.cli.display import tables
 from coach.cli.display.output import Header, table
 from coach.core.cluster import Node
-from coach.core.jobs.reasons import REASON_INFO, Reason, State
+from coach.core.jobs.reasons import Reason, State
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.report import formatting
@@ -54,7 +54,7 @@ def ending(screen: Console, rows: Sequence[JobRow], forecasts: Mapping[str, Sequ
             _forecasts(screen, row, forecasts[row.name])
     screen.print()
     for row in rows:
-        why = "" if row.state == State.SUCCEEDED else f"{REASON_INFO[Reason(row.reason)].words}: "
+        why = "" if row.state == State.SUCCEEDED else f"{Reason(row.reason).words}: "
         say(screen, f"{row.name}: {why}{row.message}")
     say(screen, "")
     say(screen, f"  details     coach show {rows[0].name}")

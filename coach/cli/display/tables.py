@@ -10,7 +10,7 @@ from rich.text import Text
 from coach.cli.display.output import table
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
-from coach.core.jobs.reasons import REASON_INFO, Reason, State
+from coach.core.jobs.reasons import Reason, State
 from coach.core.money import to_money
 from coach.report import formatting
 from coach.report.row_types import EpochRow, ForecastRow, JobRow
@@ -94,9 +94,9 @@ def reason(row: JobRow) -> str:
     """The reason for its state, with the numbers where something is wrong or waits."""
     found = Reason(row.reason)
     if found is Reason.STARTING_FUNCTIONS:
-        return f"{REASON_INFO[found].words}: {row.message}"
+        return f"{found.words}: {row.message}"
     plain = State(row.state) in (State.SUCCEEDED, State.TRAINING, State.PROBING) or not row.message
-    return REASON_INFO[found].words if plain else row.message
+    return found.words if plain else row.message
 
 
 def epochs_table(rows: Sequence[EpochRow], currency: str, metric: str, *, wide: bool) -> Table:

@@ -49,7 +49,7 @@ def _records(home: StateDirectory, past: StoredJob, follow: bool) -> Iterator[An
     """The job's records; with `follow`, also new ones, until it ends or no handler runs it."""
     from coach.core.jobs.actions import SetStatus
     from coach.core.jobs.events import ResumeRequested
-    from coach.core.jobs.reasons import REASON_INFO, RESUMABLE
+    from coach.core.jobs.reasons import RESUMABLE
 
     after, over = 0, False
     while True:
@@ -57,7 +57,7 @@ def _records(home: StateDirectory, past: StoredJob, follow: bool) -> Iterator[An
         for seq, record in home.records_after(past, after):
             after = seq
             if isinstance(record, SetStatus):
-                state = REASON_INFO[record.reason].state
+                state = record.reason.state
                 over = record.reason in RESUMABLE or (state is not None and state.ended)
             elif isinstance(record, ResumeRequested):
                 over = False

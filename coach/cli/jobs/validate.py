@@ -54,7 +54,7 @@ def command(
 def _never_fit(jobs: Sequence[LoadedJob], nodes: str) -> Iterator[Problem]:
     """The jobs whose smallest gang the empty nodes can't hold. Raises UserError where `nodes` are none."""
     from coach.cli.simulate import parse_cluster
-    from coach.core.gang import never_fits
+    from coach.core.gang.plan import never_fits
     from coach.jobfiles.diagnostics import Problem
 
     cluster = parse_cluster(nodes)

@@ -29,12 +29,8 @@ def epoch_seconds(speed: SpeedModel, workers: int, servers: int, fixed: Interval
 
     The bounds of the sum assume both at their bounds at once, so it holds the true value more often than 80 %.
     """
-    epochs_per_second = speed.interval(workers, servers)
-    return Interval(
-        fixed.low + fraction / epochs_per_second.high,
-        expected_seconds(speed, workers, servers, fixed, fraction),
-        fixed.high + fraction / epochs_per_second.low,
-    )
+    low, expected, high = speed.interval(workers, servers)
+    return fixed + Interval(fraction / high, fraction / expected, fraction / low)
 
 
 def second_cost(held: Resources, prices: PriceBook, pods: int) -> float:

@@ -6,6 +6,12 @@ only on repeated points, and only where two of them in a row deviate in the same
 Mini-epochs do not change the level: one lucky step would make all earlier measurements look slow. All points are then
 scaled to the present level. Without that, on a machine that becomes slower every earlier point looks better than the
 present one, and the allocation changes in circles.
+
+Several measurements of one configuration are then combined (`merged`). On a shared machine an epoch may fall into a
+slow minute; nothing makes it faster than the configuration is. So the median is used, not the mean. If the two middle
+ones disagree, the faster one is used: if it is wrong, the next epoch with that configuration corrects it, but if the
+slower one were wrong, no epoch would ever show it. If the two differ by no more than noise explains, both count, since
+the faster one overestimates the next measurement.
 """
 
 from __future__ import annotations
@@ -15,10 +21,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coach.core.estimation.aggregation import weighted_median
 from coach.core.estimation.kriging import NOISE
 from coach.core.estimation.observations import SpeedPoint
 
+#: Two speeds further apart than this, in ln speed, disagree.
+DISAGREE = 4 * NOISE
 #: The weight of the prior NOISE, in repeated points.
 NOISE_BELIEF = 3.0
 #: A larger deviation, in standard deviations, is a slow minute: it counts as this many in the ordinary noise.
@@ -72,3 +79,26 @@ def noise_of(squares: Sequence[float]) -> float:
     limit = MAX_DEVIATIONS**2 * max(NOISE**2, usual)
     total = NOISE_BELIEF * NOISE**2 + sum(min(square, limit) for square in squares)
     return total / (NOISE_BELIEF + len(squares) - TAIL)
+
+
+def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
+    """One point a configuration, with the sum of their weights and the smallest of their computing parts."""
+    groups: dict[tuple[int, int], list[SpeedPoint]] = {}
+    for p in points:
+        groups.setdefault((p.workers, p.servers), []).append(p)
+    return tuple(
+        SpeedPoint(
+            *at,
+            weighted_median([p.epochs_per_second for p in group]),
+            sum(p.weight for p in group),
+            min((p.computing_part for p in group if p.computing_part > 0.0), default=0.0),
+        )
+        for at, group in groups.items()
+    )
+
+
+def weighted_median(speeds: Sequence[float]) -> float:
+    """The median of `speeds`, all positive; of two in the middle the geometric mean, or the faster if they disagree."""
+    ordered = sorted(speeds)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return high if math.log(high / low) > DISAGREE else low * math.sqrt(high / low)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -27,8 +28,13 @@ class Interval:
         if not self.low <= self.expected <= self.high:
             raise ValueError(f"not an interval: {self.low}, {self.expected}, {self.high}")
 
-    def __add__(self, amount: float) -> Interval:
-        return Interval(self.low + amount, self.expected + amount, self.high + amount)
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.low, self.expected, self.high))
+
+    def __add__(self, amount: float | Interval) -> Interval:
+        """Shifted; or with another one, as if both were at their bounds at once."""
+        more = amount if isinstance(amount, Interval) else Interval(amount, amount, amount)
+        return Interval(self.low + more.low, self.expected + more.expected, self.high + more.high)
 
     def __mul__(self, factor: float) -> Interval:
         """Scaled by `factor` >= 0."""
@@ -46,7 +52,7 @@ class Interval:
         if self.low <= 0:
             raise ValueError(f"quantile needs a positive interval, got low = {self.low}")
         bound = self.high if share >= 0.5 else self.low
-        width = (math.log(bound) - math.log(self.expected)) * abs(normal_quantile(share)) / Z80
+        width = (math.log(bound) - math.log(self.expected)) * abs(NormalDist().inv_cdf(share)) / Z80
         return self.expected * math.exp(min(width, WIDEST))
 
 
@@ -56,11 +62,6 @@ def conservative_value(expected: float, high: float) -> float:
     A log-normal number with these is below it with a probability of three in four. A short curve predicts too few.
     """
     return min(high, expected * math.sqrt(high / expected)) if expected > 0.0 else 0.0
-
-
-def normal_quantile(share: float) -> float:
-    """The standard normal value that is not exceeded with probability `share`."""
-    return NormalDist().inv_cdf(share)
 
 
 def log_normal(expected: float, spread: float) -> Interval:

@@ -89,16 +89,11 @@ class Mixture:
 
     def take(self, which: IndexArray) -> Mixture:
         """The curves at the indices `which`, equally weighted."""
-        return Mixture(
-            origin=self.origin[which],
-            span=self.span[which],
-            shapes=self.shapes.take(which),
-            done=self.done[which],
-            start=self.start[which],
-            drop=self.drop[which],
-            noise=self.noise[which],
-            weight=np.full(len(which), 1.0 / len(which)),
-        )
+        kept = {name: getattr(self, name)[which] for name in _COLUMNS}
+        return Mixture(**kept, shapes=self.shapes.take(which), weight=np.full(len(which), 1.0 / len(which)))
+
+
+_COLUMNS = [field.name for field in fields(Mixture) if field.name not in {"shapes", "weight"}]
 
 
 def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES, known: Sequence[KnownCurve] = ()) -> Mixture:
@@ -125,13 +120,12 @@ def likeliest(x: FloatArray, z: FloatArray) -> KnownCurve:
 
 def _pooled(mixtures: Sequence[Mixture]) -> Mixture:
     """Curves of several mixtures, which count alike."""
-    kept = (field.name for field in fields(Mixture) if field.name not in {"shapes", "weight"})
     return Mixture(
         shapes=Shapes(
             *(np.concatenate([getattr(one.shapes, field.name) for one in mixtures]) for field in fields(Shapes))
         ),
         weight=np.concatenate([one.weight / len(mixtures) for one in mixtures]),
-        **{name: np.concatenate([getattr(one, name) for one in mixtures]) for name in kept},
+        **{name: np.concatenate([getattr(one, name) for one in mixtures]) for name in _COLUMNS},
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,6 @@ def nnls(rows: FloatArray, values: FloatArray) -> FloatArray:
 
     found, _ = solve(rows, values, maxiter=MAX_STEPS)
     return np.asarray(found)
-
-
-def least_squares(error: Callable[[Any], Any], start: FloatArray, bounds: tuple[float, float]) -> Any:
-    """SciPy's result of minimising the squares of `error`, from `start` on, within `bounds`."""
-    from scipy.optimize import least_squares as solve
-
-    return solve(error, start, bounds=bounds)
 
 
 def load() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coach.core.estimation.aggregation import merged
-from coach.core.estimation.drift import at_present_level
+from coach.core.estimation.drift import at_present_level, merged
 from coach.core.estimation.forms import ALL_REDUCE, EITHER, FORMS, NO_SERVERS, PARAMETER_SERVER, FloatArray, FormName
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
@@ -121,7 +120,7 @@ class SpeedModel:
                 waiting = np.where(more, (1.0 - point.computing_part) * servers / s, 0.0)
                 part = (point.computing_part + waiting) * np.minimum(1.0, point.workers / w)
                 part = np.maximum(part, MIN_PART)
-                bounds = np.minimum(bounds, np.array([[speed.low], [speed.expected], [speed.high]]) / part)
+                bounds = np.minimum(bounds, np.array([*speed])[:, None] / part)
         return [Interval(*of_place) for of_place in bounds.T.tolist()]
 
     def _limits(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
@@ -157,10 +156,7 @@ class SpeedModel:
         found, limits = self._fitted(where), self._limits(where)
         if not limits:
             return found
-        return [
-            Interval(min(fit.low, limit.low), min(fit.expected, limit.expected), min(fit.high, limit.high))
-            for fit, limit in zip(found, limits, strict=True)
-        ]
+        return [Interval(*map(min, fit, limit)) for fit, limit in zip(found, limits, strict=True)]
 
     def _fitted(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`intervals` by the fit alone."""

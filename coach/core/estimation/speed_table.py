@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from coach.core.errors import UserError
-from coach.core.estimation.aggregation import weighted_median
+from coach.core.estimation.drift import weighted_median
 
 #: The columns of a table of speeds: one row a configuration, each worker's speed in `worker_speed`, separated by `;`.
 SPEED_COLUMNS = {"model", "servers", "workers", "worker_speed"}

@@ -3,21 +3,3 @@
 `plan` says which pods get which node, or why none does; `packing` places them; `snapshot` is what the nodes have. The
 Kubernetes plugins make the same decisions in Go: `tests/conformance/*.yaml` checks that both agree.
 """
-
-from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, never_fits, plan_gang, plan_on
-from coach.core.gang.requests import ForeignPod, PodRequest
-from coach.core.gang.snapshot import Occupancy, Snapshot
-
-__all__ = [
-    "ForeignPod",
-    "Gang",
-    "GangPlan",
-    "Occupancy",
-    "Pending",
-    "PendingReason",
-    "PodRequest",
-    "Snapshot",
-    "never_fits",
-    "plan_gang",
-    "plan_on",
-]

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from coach.core.cluster import NOTHING, PodId, Resources
-from coach.core.gang.requests import PodRequest
-from coach.core.gang.snapshot import OWN, ROLES, NodePreference, Snapshot
+from coach.core.gang.snapshot import OWN, ROLES, NodePreference, PodRequest, Snapshot
 
 #: Trials (one pod on one node) before the search gives up; 6 pods on 6 nodes need at most 55,986.
 SEARCH_STEPS = 60_000

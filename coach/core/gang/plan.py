@@ -14,8 +14,7 @@ from enum import StrEnum
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
 from coach.core.gang.packing import Packing, Placements, how_many, pack, place_each
-from coach.core.gang.requests import ForeignPod, PodRequest
-from coach.core.gang.snapshot import ROLES, Snapshot
+from coach.core.gang.snapshot import ROLES, ForeignPod, PodRequest, Snapshot
 
 #: One scheduler, one server and one worker: the least that can run an epoch with servers (thesis section 4.1).
 SMALLEST: Mapping[Role, int] = {role: 1 for role in Role}

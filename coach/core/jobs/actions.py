@@ -6,7 +6,7 @@ action starts ends in an event with the same token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coach.core.cluster import Allocation, CapacityType, Instance, Pod, PodId
@@ -17,51 +17,49 @@ from coach.core.money import Charge, Money
 
 
 @dataclass(frozen=True, slots=True)
-class SetAllocation:
-    """The job's next allocation, and the steps that led to it."""
+class Action:
+    """At `at` seconds, about `job`."""
 
     at: float
     job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetAllocation(Action):
+    """The job's next allocation, and the steps that led to it."""
+
     allocation: Allocation
     kind: EpochKind
     why: tuple[DecisionStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ChooseNodes:
+class ChooseNodes(Action):
     """The nodes of a job with `spec.spot` from its next epoch on, with this allocation once its speed is known."""
 
-    at: float
-    job: str
     kind: CapacityType
     allocation: Allocation | None
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class SavePolicyState:
+class SavePolicyState(Action):
     """The policy's state about the job, which the policy gets back after the handler restarts (`Remembers`)."""
 
-    at: float
-    job: str
     known: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class DeployPods:
+class DeployPods(Action):
     """Start these pods on their nodes, or on any node if they name none; PodReady or PodLost answers for each pod."""
 
-    at: float
-    job: str
     pods: tuple[Pod, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePods:
+class ReleasePods(Action):
     """End these pods; answered by PodsReleased. In the middle of an epoch they leave the elastic group first."""
 
-    at: float
-    job: str
     pods: tuple[PodId, ...]
 
 
@@ -79,7 +77,7 @@ class StallTimeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEpoch:
+class RunEpoch(Action):
     """Run one epoch on `pods`; answered by EpochFinished or EpochFailed.
 
     `fraction` of the data set, or of `epoch_samples`, is trained, from sample `position` on; with `seconds`, training
@@ -91,8 +89,6 @@ class RunEpoch:
     nodes, the prices of its own. `pace`: how fast its nodes are, as the job's file says of their kinds.
     """
 
-    at: float
-    job: str
     token: str
     kind: EpochKind
     number: int
@@ -117,16 +113,18 @@ class RunEpoch:
     nodes: tuple[tuple[str, Instance], ...] = ()
     pace: float = 1.0
 
+    def extended(self, by: ExtendEpoch) -> RunEpoch:
+        """The same until a later deadline."""
+        return replace(self, deadline=by.deadline, budget_bound=by.budget_bound, reservation=by.reservation)
+
 
 @dataclass(frozen=True, slots=True)
-class ExtendEpoch:
+class ExtendEpoch(Action):
     """The running epoch may go on until `deadline` seconds after it began; `reservation` pays until then.
 
     Only epochs of programs are extended: when a program reports next is not known.
     """
 
-    at: float
-    job: str
     token: str
     deadline: float
     budget_bound: bool
@@ -135,37 +133,31 @@ class ExtendEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class StopEpoch:
+class StopEpoch(Action):
     """End the running epoch now; answered by EpochFailed.
 
     If others get the capacity of an elastic group (DISRUPTED), after its present step: answered by EpochFinished.
     """
 
-    at: float
-    job: str
     token: str
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
-class RollBack:
+class RollBack(Action):
     """Keep only the first `epochs` epochs: the last one's checkpoint is lost, so that epoch runs again.
 
     Its cost stays paid, and its speed is measured again.
     """
 
-    at: float
-    job: str
     epochs: int
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Action):
     """Pay `amount` for the time up to `until`, for the epoch attempt `token`."""
 
-    at: float
-    job: str
     token: str
     charge: Charge
     amount: Money
@@ -173,70 +165,41 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class FitModels:
+class FitModels(Action):
     """Fit speed and convergence to the measurements; answered by ModelsFitted."""
 
-    at: float
-    job: str
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(Action):
     """Send TimerFired at `due`. A later timer with the same purpose replaces it by its token."""
 
-    at: float
-    job: str
     token: str
     due: float
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Action):
     """End the job: its pods are released and paid for, then it enters its final state."""
 
-    at: float
-    job: str
     reason: Reason
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetStatus:
+class SetStatus(Action):
     """Put the job into the state that belongs to `reason`, with a message that has the numbers."""
 
-    at: float
-    job: str
     reason: Reason
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeAccount:
+class NoticeAccount(Action):
     """Say that `percent` of an account's amount is spent; at 100, that it covers no further epoch of `job`."""
 
-    at: float
-    job: str
     account: str
     percent: int
     spent: Money
     amount: Money
-
-
-Action = (
-    SetAllocation
-    | ChooseNodes
-    | SavePolicyState
-    | DeployPods
-    | ReleasePods
-    | RunEpoch
-    | ExtendEpoch
-    | StopEpoch
-    | RollBack
-    | Settle
-    | FitModels
-    | SetTimer
-    | Finish
-    | SetStatus
-    | NoticeAccount
-)

@@ -6,13 +6,21 @@ Every event has `at`, seconds since 1970 on the handler's clock (which never goe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from coach.core.cluster import Node, PodId, Taken
 from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Of one job."""
+
+    at: float
+    job: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class PolicySlow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSubmitted:
+class JobSubmitted(JobEvent):
     """A job file was accepted.
 
     `spec` is the job file as JSON. `known_points` are speeds that earlier jobs of the same model and data measured on
@@ -72,8 +80,6 @@ class JobSubmitted:
     checkpoint that training begins with. `known_curves` are those of earlier jobs with the same program or model file.
     """
 
-    at: float
-    job: str
     spec: dict[str, Any]
     checkpoints: str
     known_points: tuple[KnownSpeed, ...] = ()
@@ -84,64 +90,52 @@ class JobSubmitted:
 
 
 @dataclass(frozen=True, slots=True)
-class PodReady:
+class PodReady(JobEvent):
     """A pod responds and can join a gang. `node` is its node, if its DeployPods named none."""
 
-    at: float
-    job: str
     pod: PodId
     address: str
     node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PodPending:
+class PodPending(JobEvent):
     """A pod that was deployed is not ready yet, for this reason."""
 
-    at: float
-    job: str
     pod: PodId
     reason: Reason
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class PodLost:
+class PodLost(JobEvent):
     """A pod that was not released is gone."""
 
-    at: float
-    job: str
     pod: PodId
     reason: Reason
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class PodsReleased:
+class PodsReleased(JobEvent):
     """Released pods are gone; from `at` on they cost nothing."""
 
-    at: float
-    job: str
     pods: tuple[PodId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class EpochFinished:
+class EpochFinished(JobEvent):
     """Answers RunEpoch: the epoch counts. `invocations` is the number of calls."""
 
-    at: float
-    job: str
     token: str
     report: EpochReport
     invocations: int
 
 
 @dataclass(frozen=True, slots=True)
-class EpochFailed:
+class EpochFailed(JobEvent):
     """Answers RunEpoch or StopEpoch: the group is stopped and the epoch does not count."""
 
-    at: float
-    job: str
     token: str
     reason: Reason
     message: str
@@ -149,87 +143,70 @@ class EpochFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelsFitted:
+class ModelsFitted(JobEvent):
     """Answers FitModels: the fitted speed and convergence models, as their `to_dict` gives them."""
 
-    at: float
-    job: str
     token: str
     speed: dict[str, Any] | None
     convergence: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(JobEvent):
     """Answers SetTimer."""
 
-    at: float
-    job: str
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(JobEvent):
     """The user cancels the job."""
-
-    at: float
-    job: str
 
 
 @dataclass(frozen=True, slots=True)
-class SuspendRequested:
+class SuspendRequested(JobEvent):
     """Suspend the job at the epoch's checkpoint, or at once if `now`. It can be resumed.
 
     `by_user` False: only the handler stops or has died; a service resumes the job by itself when it starts.
     `why`: in words, where a search pauses it.
     """
 
-    at: float
-    job: str
     now: bool
     by_user: bool = True
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeRequested:
+class ResumeRequested(JobEvent):
     """The user resumes a suspended or ended job, with `added_budget` nano-units more. `request`: see JobSubmitted."""
 
-    at: float
-    job: str
     added_budget: int = 0
     request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAccepted:
+class ModelAccepted(JobEvent):
     """From now on the job trains its model file with this SHA-256, which was `before`, and these files next to it."""
 
-    at: float
-    job: str
     before: str
     sha256: str
     files: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PriorityChanged:
+class PriorityChanged(JobEvent):
     """From now on the job has this priority: among those that wait, and from its next decision on."""
 
-    at: float
-    job: str
     priority: int
 
 
 @dataclass(frozen=True, slots=True)
-class PricesChanged:
+class PricesChanged(JobEvent):
     """From its next reservation on the job is billed by `prices`, as a job file has them; `why`: a reason for people.
 
     What is reserved stays reserved, and is paid, at the prices that it was reserved by.
     """
 
-    at: float
-    job: str
     prices: dict[str, Any]
     why: str = ""
 
@@ -253,29 +230,5 @@ class AccountSet:
     labels: dict[str, str] = field(default_factory=dict)
     removed: bool = False
 
-    def at_time(self, at: float) -> AccountSet:
-        """The same at another time."""
-        return replace(self, at=at)
 
-
-Event = (
-    HandlerStarted
-    | NodesChanged
-    | PolicySlow
-    | JobSubmitted
-    | PodReady
-    | PodPending
-    | PodLost
-    | PodsReleased
-    | EpochFinished
-    | EpochFailed
-    | ModelsFitted
-    | TimerFired
-    | CancelRequested
-    | SuspendRequested
-    | ResumeRequested
-    | ModelAccepted
-    | PriorityChanged
-    | PricesChanged
-    | AccountSet
-)
+Event = JobEvent | HandlerStarted | NodesChanged | PolicySlow | AccountSet

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import to_json
 
-from coach.core.estimation.convergence import ConvergenceModel
+from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, Metric, fit_convergence
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.speed import SpeedModel
-from coach.core.spec.job import Target
+from coach.core.estimation.observations import KnownCurve
+from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed
+from coach.core.spec.training import Target
 
 
 @dataclass(slots=True)
@@ -117,3 +119,21 @@ class FittedCurve:
         if last is not None and not math.isfinite(last.high):
             return self.data  # JSON has no infinity
         return self.data | {"asked": [self.epochs_trained, last and [last.low, last.expected, last.high]]}
+
+
+def fit_models(
+    speeds: Sequence[SpeedPoint],
+    curve: Sequence[CurvePoint],
+    metric: Metric,
+    either: bool = False,
+    known: Sequence[KnownCurve] = (),
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """One refit of a job: what `ModelsFitted` has.
+
+    The speed and convergence models of these points as `to_dict` gives them; None without points.
+    `either`: see `fit_speed`; `known`: see `fit_convergence`.
+    """
+    return (
+        fit_speed(speeds, either).to_dict() if speeds else None,
+        fit_convergence(curve, metric, known).to_dict() if curve else None,
+    )

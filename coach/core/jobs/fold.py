@@ -1,7 +1,6 @@
 """How each event and action changes a job. This module decides nothing, and nothing else changes a `Job`.
 
-The phase that follows is in `coach.core.jobs.transitions`. A function here returns a phase where the table has several,
-and the one that the job is in where an event counts no more.
+The phase that follows is in `coach.core.jobs.transitions`. A function here returns a phase where the table has several.
 
 A handler that restarts, and every command that shows a job, folds the journal with it.
 """
@@ -9,7 +8,6 @@ A handler that restarts, and every command that shows a job, folds the journal w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +18,10 @@ from coach.core.jobs import transitions
 from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
-from coach.core.jobs.reasons import REASON_INFO, REFUSED, RESUMABLE, Reason, State
+from coach.core.jobs.reasons import REFUSED, RESUMABLE, Reason, State
 from coach.core.money import Ledger
-from coach.core.spec.job import InlinePrices, JobSpec, TrainingJob
+from coach.core.spec.job import JobSpec, TrainingJob
+from coach.core.spec.resources import InlinePrices
 
 #: These reasons only describe the job's current work; they do not change its phase.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
@@ -33,8 +32,95 @@ def apply(job: Job, record: Any) -> None:
 
     Raises IllegalTransitionError where the record could not come in the job's phase.
     """
-    chosen = _APPLY[type(record)](job, record)
+    if isinstance(record, act.Action):
+        chosen = _carried_out(job, record)
+    elif isinstance(record, ev.PodReady) or not transitions.is_late(job, record):
+        chosen = _happened(job, record)
+    else:
+        return
     job.phase = transitions.following(job, record, chosen)
+
+
+def _happened(job: Job, event: ev.Event) -> Phase | None:
+    match event:
+        case ev.HandlerStarted():
+            return _handler_started(job, event)
+        case ev.PodReady():
+            _pod_ready(job, event)
+        case ev.PodLost():
+            del job.pods[event.pod]
+            _shrink_group(job, elastic=job.spec.elastic)
+        case ev.PodsReleased():
+            for pod in event.pods:
+                if pod in job.pods and job.pods[pod].releasing:
+                    del job.pods[pod]
+        case ev.EpochFinished():
+            _epoch_finished(job, event)
+        case ev.EpochFailed():
+            job.running = None
+            job.group = ""
+            job.unbilled_invocations += event.invocations
+            job.last_failure = (event.reason, event.message)
+        case ev.ModelsFitted():
+            _models_fitted(job, event)
+        case ev.TimerFired():
+            job.timer = ""
+        case ev.CancelRequested():
+            job.cancel = job.cancel or not job.ended
+        case ev.SuspendRequested():
+            job.suspend = job.suspend or not job.ended
+            job.stopped_by_user = job.suspend and (job.stopped_by_user or event.by_user)
+            job.stopped_why = event.why
+        case ev.ResumeRequested():
+            return _resume_requested(job, event)
+        case ev.PriorityChanged():
+            _describe(job, job.spec.model_copy(update={"priority": event.priority}))
+        case ev.PricesChanged():  # what is reserved keeps its prices (`billed_book`)
+            _describe(job, job.spec.with_prices(InlinePrices.model_validate(event.prices)))
+        case ev.ModelAccepted():
+            assert job.spec.model is not None, "a program has no model file"
+            model = job.spec.model.model_copy(update={"sha256": event.sha256, "files": event.files or None})
+            _describe(job, job.spec.model_copy(update={"model": model}))
+    return None
+
+
+def _carried_out(job: Job, action: act.Action) -> Phase | None:
+    match action:
+        case act.SetAllocation():
+            _set_allocation(job, action)
+        case act.ChooseNodes():
+            job.on, job.on_allocation = action.kind, action.allocation
+        case act.SavePolicyState():
+            job.policy_state = action.known
+        case act.DeployPods():
+            job.pods |= {pod.id: Held(pod) for pod in action.pods}
+        case act.ReleasePods():
+            _release_pods(job, action)
+        case act.RunEpoch():
+            _run_epoch(job, action)
+        case act.ExtendEpoch():
+            _extend_epoch(job, action)
+        case act.StopEpoch():
+            job.stopping = action.token  # it stays `running` until the answer comes
+        case act.RollBack():
+            _roll_back(job, action)
+        case act.Settle():
+            _settle(job, action)
+        case act.FitModels():
+            job.fit_token = action.token
+        case act.SetTimer():
+            job.timer = action.token
+            job.timers += 1
+        case act.Finish():
+            job.ending = (action.reason, action.message)
+            job.timer = ""
+        case act.SetStatus():
+            return _set_status(job, action)
+    return None
+
+
+def _describe(job: Job, spec: JobSpec) -> None:
+    job.job_file = job.job_file.model_copy(update={"spec": spec})
 
 
 def submitted(event: ev.JobSubmitted) -> Job:
@@ -70,18 +156,6 @@ def _handler_started(job: Job, event: ev.HandlerStarted) -> Phase | None:
     return Phase.ENDING if job.ending else Phase.IDLE
 
 
-def _nodes_changed(job: Job, event: ev.NodesChanged) -> None:
-    """Pods lost with a node are reported one by one, as PodLost."""
-
-
-def _policy_slow(job: Job, event: ev.PolicySlow) -> None:
-    """The reducer asks another policy from now on."""
-
-
-def _account_set(job: Job, event: ev.AccountSet) -> None:
-    """What the jobs of an account have spent follows from their records (`coach.core.jobs.accounts`)."""
-
-
 def _pod_ready(job: Job, event: ev.PodReady) -> None:
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
@@ -91,29 +165,9 @@ def _pod_ready(job: Job, event: ev.PodReady) -> None:
             held.pod = replace(held.pod, node=event.node)
 
 
-def _pod_pending(job: Job, event: ev.PodPending) -> None:
-    """What it waits for becomes the job's status, if the reducer says so."""
-
-
-def _pod_lost(job: Job, event: ev.PodLost) -> None:
-    """A pod that is being released is gone when PodsReleased comes."""
-    held = job.pods.get(event.pod)
-    if held is not None and not held.releasing:
-        del job.pods[event.pod]
-        _shrink_group(job, elastic=job.spec.elastic)
-
-
-def _pods_released(job: Job, event: ev.PodsReleased) -> None:
-    for pod in event.pods:
-        if pod in job.pods and job.pods[pod].releasing:
-            del job.pods[pod]
-
-
-def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
-    order = job.running
-    if order is None or order.token != event.token:
-        return job.phase
-    report = event.report
+def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
+    order, report = job.running, event.report
+    assert order is not None
     if job.spec.epoch is not None:
         size = job.epoch_samples if job.epochs else first_size(job.spec, report)
         report = replace(report, data_size=size or report.data_size, pass_samples=report.data_size)
@@ -147,7 +201,6 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> Phase | None:
     for pod in order.pods:
         if pod in job.pods:
             job.pods[pod].warm = True
-    return None
 
 
 def first_size(spec: JobSpec, report: EpochReport) -> int:
@@ -162,19 +215,7 @@ def first_size(spec: JobSpec, report: EpochReport) -> int:
     return min(batches * spec.batch_size, whole)
 
 
-def _epoch_failed(job: Job, event: ev.EpochFailed) -> Phase | None:
-    if job.running is None or job.running.token != event.token:
-        return job.phase
-    job.running = None
-    job.group = ""
-    job.unbilled_invocations += event.invocations
-    job.last_failure = (event.reason, event.message)
-    return None
-
-
-def _models_fitted(job: Job, event: ev.ModelsFitted) -> Phase | None:
-    if event.token != job.fit_token:
-        return job.phase
+def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
     job.fit_token = ""
     job.fitted = len(job.epochs)
     if event.speed is not None:
@@ -183,24 +224,6 @@ def _models_fitted(job: Job, event: ev.ModelsFitted) -> Phase | None:
         job.curve = FittedCurve(event.convergence, job.epochs_trained)
         if job.epochs and job.epochs[-1].kind is EpochKind.FULL:
             job.full_epoch_curves = (*job.full_epoch_curves, job.curve)[-KEPT_CURVES:]
-    return None
-
-
-def _timer_fired(job: Job, event: ev.TimerFired) -> Phase | None:
-    if event.token != job.timer:
-        return job.phase
-    job.timer = ""
-    return None
-
-
-def _cancel_requested(job: Job, event: ev.CancelRequested) -> None:
-    job.cancel = job.cancel or not job.ended
-
-
-def _suspend_requested(job: Job, event: ev.SuspendRequested) -> None:
-    job.suspend = job.suspend or not job.ended
-    job.stopped_by_user = job.suspend and (job.stopped_by_user or event.by_user)
-    job.stopped_why = event.why
 
 
 def _resume_requested(job: Job, event: ev.ResumeRequested) -> Phase:
@@ -220,24 +243,6 @@ def _resume_requested(job: Job, event: ev.ResumeRequested) -> Phase:
     return job.phase
 
 
-def _priority_changed(job: Job, event: ev.PriorityChanged) -> None:
-    spec = job.spec.model_copy(update={"priority": event.priority})
-    job.job_file = job.job_file.model_copy(update={"spec": spec})
-
-
-def _prices_changed(job: Job, event: ev.PricesChanged) -> None:
-    """What is reserved keeps its prices (`billed_book`)."""
-    spec = job.spec.with_prices(InlinePrices.model_validate(event.prices))
-    job.job_file = job.job_file.model_copy(update={"spec": spec})
-
-
-def _model_accepted(job: Job, event: ev.ModelAccepted) -> None:
-    assert job.spec.model is not None, "a program has no model file"
-    model = job.spec.model.model_copy(update={"sha256": event.sha256, "files": event.files or None})
-    spec = job.spec.model_copy(update={"model": model})
-    job.job_file = job.job_file.model_copy(update={"spec": spec})
-
-
 def _set_allocation(job: Job, action: act.SetAllocation) -> None:
     """A probe that is replaced before it began lacked its gang or its money; a program with fewer workers, its room."""
     if job.phase is Phase.DEPLOYING and job.desired is not None:
@@ -247,19 +252,6 @@ def _set_allocation(job: Job, action: act.SetAllocation) -> None:
             job.missed_at = action.at
     job.desired, job.kind, job.reasons = action.allocation, action.kind, action.why
     job.timer = ""
-
-
-def _choose_nodes(job: Job, action: act.ChooseNodes) -> None:
-    job.on, job.on_allocation = action.kind, action.allocation
-
-
-def _save_policy_state(job: Job, action: act.SavePolicyState) -> None:
-    job.policy_state = action.known
-
-
-def _deploy_pods(job: Job, action: act.DeployPods) -> None:
-    for pod in action.pods:
-        job.pods[pod.id] = Held(pod)
 
 
 def _release_pods(job: Job, action: act.ReleasePods) -> None:
@@ -302,12 +294,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
 def _extend_epoch(job: Job, action: act.ExtendEpoch) -> None:
     if job.running is None or job.running.token != action.token:
         return
-    job.running = replace(
-        job.running,
-        deadline=action.deadline,
-        budget_bound=action.budget_bound,
-        reservation=action.reservation,
-    )
+    job.running = job.running.extended(action)
     job.timer = ""
     job.ledger.reserve(action.reservation)
     job.billed_book = job.book_on(action.nodes)
@@ -334,20 +321,6 @@ def _settle(job: Job, action: act.Settle) -> None:
         job.ledger.release()
 
 
-def _fit_models(job: Job, action: act.FitModels) -> None:
-    job.fit_token = action.token
-
-
-def _set_timer(job: Job, action: act.SetTimer) -> None:
-    job.timer = action.token
-    job.timers += 1
-
-
-def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
-    """The epoch stays `running` until the answer comes."""
-    job.stopping = action.token
-
-
 def _roll_back(job: Job, action: act.RollBack) -> None:
     job.epochs_changed()
     del job.epochs[action.epochs :]
@@ -357,22 +330,13 @@ def _roll_back(job: Job, action: act.RollBack) -> None:
     job.full_epoch_curves = ()
 
 
-def _finish(job: Job, action: act.Finish) -> None:
-    job.ending = (action.reason, action.message)
-    job.timer = ""
-
-
-def _notice_account(job: Job, action: act.NoticeAccount) -> None:
-    """It is about the account."""
-
-
 def _deploying(job: Job) -> bool:
     """Whether pods of it are on their way: it waits for them, whatever they wait for."""
     return job.phase is Phase.DEPLOYING and any(not held.releasing for held in job.pods.values())
 
 
 def _set_status(job: Job, action: act.SetStatus) -> Phase:
-    state = REASON_INFO[action.reason].state or State.FAILED
+    state = action.reason.state or State.FAILED
     job.state, job.reason, job.message = state, action.reason, action.message
     if state.ended:
         job.ended_at = action.at
@@ -388,40 +352,3 @@ def _set_status(job: Job, action: act.SetStatus) -> Phase:
         return job.phase
     job.timer = ""
     return Phase.PAUSED if action.reason in RESUMABLE else Phase.IDLE
-
-
-_APPLY: dict[type, Callable[[Job, Any], Phase | None]] = {
-    ev.HandlerStarted: _handler_started,
-    ev.NodesChanged: _nodes_changed,
-    ev.PolicySlow: _policy_slow,
-    ev.PodReady: _pod_ready,
-    ev.PodPending: _pod_pending,
-    ev.PodLost: _pod_lost,
-    ev.PodsReleased: _pods_released,
-    ev.EpochFinished: _epoch_finished,
-    ev.EpochFailed: _epoch_failed,
-    ev.ModelsFitted: _models_fitted,
-    ev.TimerFired: _timer_fired,
-    ev.CancelRequested: _cancel_requested,
-    ev.SuspendRequested: _suspend_requested,
-    ev.ResumeRequested: _resume_requested,
-    ev.PriorityChanged: _priority_changed,
-    ev.PricesChanged: _prices_changed,
-    ev.ModelAccepted: _model_accepted,
-    ev.AccountSet: _account_set,
-    act.SetAllocation: _set_allocation,
-    act.ChooseNodes: _choose_nodes,
-    act.SavePolicyState: _save_policy_state,
-    act.DeployPods: _deploy_pods,
-    act.ReleasePods: _release_pods,
-    act.RunEpoch: _run_epoch,
-    act.StopEpoch: _stop_epoch,
-    act.RollBack: _roll_back,
-    act.ExtendEpoch: _extend_epoch,
-    act.Settle: _settle,
-    act.FitModels: _fit_models,
-    act.SetTimer: _set_timer,
-    act.Finish: _finish,
-    act.SetStatus: _set_status,
-    act.NoticeAccount: _notice_account,
-}

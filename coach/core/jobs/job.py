@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, Pod, PodId, Resources, Role, by_node
+from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, Pod, PodId, Resources, by_node
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownCurve, KnownSpeed
@@ -128,7 +128,7 @@ class Job:
     billed_book: PriceBook | None = None  #: the prices of what is reserved, and paid out of it
     machines_paid: dict[str, float] = field(default_factory=dict)  #: by the hour: until when each is paid
 
-    epochs: list[Epoch] = field(default_factory=list)
+    epochs: MutableSequence[Epoch] = field(default_factory=list)
     position: int = 0  #: samples seen
     weights: str | None = None  #: URI of the last checkpoint
     attempts: int = 0  #: attempts started, over all epochs
@@ -302,8 +302,7 @@ class Job:
     @property
     def held(self) -> Allocation:
         """Workers and servers that it holds, ready or not, without those being released."""
-        roles = [pod_id.role for pod_id, held in self.pods.items() if not held.releasing]
-        return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
+        return Allocation.of(pod for pod, held in self.pods.items() if not held.releasing)
 
     @property
     def epochs_trained(self) -> float:

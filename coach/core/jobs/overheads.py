@@ -110,12 +110,7 @@ class Times:
 
     def fixed(self, workers: int, formed: bool = True) -> Interval:
         """Of the next epoch, if `workers` evaluate it."""
-        other, evaluation = self.without_evaluation(formed), self.evaluation(workers)
-        return Interval(
-            other.low + evaluation.low,
-            other.expected + evaluation.expected,
-            other.high + evaluation.high,
-        )
+        return self.without_evaluation(formed) + self.evaluation(workers)
 
 
 def _evaluations(epochs: Iterable[Epoch]) -> dict[int, Interval]:

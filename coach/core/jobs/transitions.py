@@ -1,7 +1,7 @@
 """The life cycle of a job as a table: which record may come in which phase, and which phases may follow.
 
 An action that is not here is a mistake of Coach's, or of a journal that was changed by hand. An event may come at any
-time: outside of the phases where it counts it is late (`stale_events`) and leaves the phase as it is.
+time: outside of the phases where it counts it is late (`is_late`) and leaves the phase as it is.
 """
 
 from __future__ import annotations
@@ -101,3 +101,25 @@ def following(job: Job, record: Any, chosen: Phase | None) -> Phase:
         f"have (it is legal when {phases}); it is {job.state.value}, {job.reason.value}: {job.message or '-'}; epochs "
         f"{len(job.epochs)}, attempts {job.attempts}, pods {len(job.pods)}; its story: coach events {job.name}"
     )
+
+
+def is_late(job: Job | None, event: ev.Event) -> bool:
+    """Whether `event` no longer changes `job` (None: there is no such job); the journal keeps it all the same."""
+    if isinstance(event, ev.HandlerStarted | ev.NodesChanged | ev.PolicySlow | ev.AccountSet):
+        return False
+    if isinstance(event, ev.JobSubmitted):
+        return job is not None
+    if job is None:
+        return True
+    if isinstance(event, ev.EpochFinished | ev.EpochFailed):
+        return job.running is None or job.running.token != event.token
+    if isinstance(event, ev.ModelsFitted):
+        return job.fit_token != event.token
+    if isinstance(event, ev.TimerFired):
+        return job.timer != event.token
+    if isinstance(event, ev.PodReady | ev.PodPending | ev.PodLost):
+        held = job.pods.get(event.pod)
+        return held is None or held.releasing or (held.ready and not isinstance(event, ev.PodLost))
+    if isinstance(event, ev.PodsReleased):
+        return not any(pod in job.pods and job.pods[pod].releasing for pod in event.pods)
+    return False

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Node, Placement, Pod, PodId, Resources, Role
-from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
-from coach.core.gang.plan import CLAIMS, plan_required
+from coach.core.gang.plan import CLAIMS, Gang, GangPlan, Pending, plan_gang, plan_on, plan_required
+from coach.core.gang.snapshot import Occupancy, PodRequest, Snapshot
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import giving_back
@@ -41,8 +40,11 @@ class ClusterState:
         *,
         now: float,
         view: Callable[[Job], ReducerJobView],
+        policy: Policy,
+        allocate: Callable[[list[ReducerJobView], ClusterView], AllocationDecision],
         placement: Placement = Placement.GANG,
     ) -> None:
+        """`allocate` is that of `policy`, measured."""
         #: The jobs that have not ended, in queue order.
         self.live = sorted((job for job in jobs if not job.ended), key=queue_key)
         self._nodes = nodes
@@ -50,6 +52,7 @@ class ClusterState:
         self._occupancy = occupancy
         self._at = now
         self._view = view
+        self._policy, self._allocate = policy, allocate
         self._placement = placement
         self._holding = [job for job in self.live if job.pods]
         self._draining = [job.name for job in self._holding if any(held.releasing for held in job.pods.values())]
@@ -135,7 +138,7 @@ class ClusterState:
 
     def _suffices(self, job: Job, required: Allocation) -> bool:
         """Whether the job has the required pods, and all its pods are on available nodes."""
-        workers, servers = count_pods(job.pods)
+        workers, servers = Allocation.of(job.pods)
         enough = workers >= required.workers and servers >= required.servers
         return enough and all(held.pod.node in self._names for held in job.pods.values())
 
@@ -205,32 +208,21 @@ class ClusterState:
                 return _by_node({**there, **plan.placements})
         return None
 
-    def decision(
-        self,
-        policy: Policy,
-        job: Job,
-        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> AllocationDecision:
+    def decision(self, job: Job) -> AllocationDecision:
         """The policy's decision for `job` and all others, on the nodes without what ending jobs still hold.
 
         Where all jobs fit at their maximum at once, and the policy declares that it then decides on each job alone
         (`separable`), the policy sees only `job`.
         """
-        if self._decision is None and policy.separable and self._ample():
-            with watch():
-                alone = policy.allocate([self._view(job)], ClusterView(self._nodes, self._at))
+        if self._decision is None and self._policy.separable and self._ample():
+            alone = self._allocate([self._view(job)], ClusterView(self._nodes, self._at))
             if alone.allocations[job.name] is not None:
                 return alone
         if self._decision is None:
-            self._decision = self._decide(policy, watch)
+            self._decision = self._decide()
         return self._decision
 
-    def _decide(
-        self,
-        policy: Policy,
-        watch: Callable[[], AbstractContextManager[object]],
-        movable: Container[str] = (),
-    ) -> AllocationDecision:
+    def _decide(self, movable: Container[str] = ()) -> AllocationDecision:
         """The policy's decision; as if the `movable` jobs were at the boundary of an epoch."""
         views, leaving = [], []
         for other in self.live:
@@ -244,9 +236,7 @@ class ClusterState:
             if pod.node in free:
                 free[pod.node] = free[pod.node] - pod.requests
         nodes = (replace(node, capacity=free[node.name]) for node in self._nodes)
-        cluster = ClusterView(tuple(nodes), self._at)
-        with watch():
-            return policy.allocate(views, cluster)
+        return self._allocate(views, ClusterView(tuple(nodes), self._at))
 
     @cached_property
     def _donors(self) -> dict[str, Job]:
@@ -254,22 +244,18 @@ class ClusterState:
         rests = ((job, giving_back.rest(job, self._at)) for job in self._holding)
         return {job.name: job for job, rest in rests if rest > 0 and rest > job.times.restart}
 
-    def gifts(
-        self,
-        policy: Policy,
-        job: Job,
-        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> dict[str, tuple[PodId, ...]]:
+    def gifts(self, job: Job) -> dict[str, tuple[PodId, ...]]:
         """Pods that elastic groups give before their epochs end to `job`, which holds nothing, by job.
 
         Those that the policy would take from them for it at the end of an epoch, where its smallest gang then has room.
         None while pods are being released: their room is not yet given. A policy that has state, or chooses nodes, is
         asked at ends of epochs only.
         """
-        if job.pods or self._draining or policy.stateful or policy.chooses_nodes or not self._donors:
+        of_boundaries = self._policy.stateful or self._policy.chooses_nodes
+        if job.pods or self._draining or of_boundaries or not self._donors:
             return {}
         if self._within_epochs is None:
-            self._within_epochs = self._decide(policy, watch, self._donors)
+            self._within_epochs = self._decide(self._donors)
         decided = self._within_epochs.allocations
         if decided.get(job.name) is None:
             return {}
@@ -368,12 +354,6 @@ def _slots(on: NodeAllocations) -> Counter[tuple[str, Role]]:
         slots[node, Role.WORKER], slots[node, Role.SERVER] = workers, servers
     slots[next(iter(on)), Role.SCHEDULER] = 1
     return slots
-
-
-def count_pods(pods: Iterable[PodId]) -> Allocation:
-    """The number of workers and servers among `pods`."""
-    roles = [pod.role for pod in pods]
-    return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
 
 
 def queue_key(job: Job) -> tuple[int, float, str]:

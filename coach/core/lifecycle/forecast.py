@@ -172,8 +172,7 @@ def remaining_epochs(job: Job) -> Interval:
             # The job goes on for as long as its rules let it (`stopping_rules`): about as many epochs again.
             guess, spread = max(guess, job.epochs_trained), PRIOR_SPREAD
         return Interval(min(limit, needed), min(limit, guess), min(limit, spread * guess))
-    values = (min(limit, max(needed, x - job.epochs_trained)) for x in (last.low, last.expected, last.high))
-    return Interval(*values)
+    return Interval(*(min(limit, max(needed, x - job.epochs_trained)) for x in last))
 
 
 def epochs_of_new(job: Job) -> Interval:
@@ -241,8 +240,7 @@ def time_left(job: Job, now: float) -> Interval | None:
     if left is None:
         return None
     done = min(now - job.running.at, left.epoch_seconds) if job.running else 0.0
-    times = (left.seconds.low, left.seconds.expected, left.seconds.high)
-    return Interval(*(max(0.0, seconds - done) for seconds in times))
+    return Interval(*(max(0.0, seconds - done) for seconds in left.seconds))
 
 
 def whole_job(job: Job) -> JobForecast | None:

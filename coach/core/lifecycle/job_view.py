@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import copy
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import tee
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, PodId, Resources, Role
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules
-from coach.core.lifecycle.spending import Spending
 from coach.core.policies.api.allocation import Objective
-from coach.core.spec.job import JobObjective
+from coach.core.spec.resources import JobObjective
 from coach.core.spec.training import JobClass
 
 
@@ -29,12 +28,13 @@ class ReducerJobView:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._speeds: dict[Allocation, float] = {}
-        self._costs: dict[Allocation, float] = {}
-        self._budgets: dict[Allocation, float | None] = {}
-        self._payable: dict[Allocation, bool] = {}
         #: What policies computed from it (`allocation.kept`).
         self.memory: dict[Any, Any] = {}
-        self._factors = job.spec.error_factors
+        self._factors = factors = job.spec.error_factors
+        plan = cache(partial(forecast.spending_plan, job))
+        self.epoch_cost = cache(lambda at: forecast.predicted_cost(job, at) * factors.cost)
+        self.epoch_budget = cache(lambda at: forecast.epoch_budget_by(job, plan(), at))
+        self.affordable = cache(partial(forecast.affordable, job))
         self.id = job.name
         self.created = job.submitted_at
         self.priority = job.spec.priority
@@ -42,6 +42,11 @@ class ReducerJobView:
         self.minimum = job.minimum
         self.maximum = job.maximum
         self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
+        self.grace = job.spec.grace_period
+        limit = job.spec.time_limit
+        self.deadline = None if limit is None else max(0.0, limit - job.run_seconds)
+        self.done = job.epochs_trained
+        self.policy_state: Mapping[str, Any] = job.policy_state
         self.requests: Mapping[Role, Resources] = {role: job.spec.resources.of(role) for role in Role}
 
     @cached_property
@@ -83,26 +88,11 @@ class ReducerJobView:
         return probing.probe_size(self._job)
 
     @property
-    def grace(self) -> float:
-        """Seconds that the job needs before it is preempted."""
-        return self._job.spec.grace_period
-
-    @property
     def current(self) -> Allocation | None:
         """What it holds; while pods start or are released, what it will hold."""
         if self._job.phase is Phase.DEPLOYING:
             return self._job.desired
         return self._job.held if self._job.pods else None
-
-    @property
-    def policy_state(self) -> Mapping[str, Any]:
-        """What the policy last saved about it."""
-        return self._job.policy_state
-
-    @property
-    def done(self) -> float:
-        """Epochs trained; a mini-epoch counts as its fraction of the data."""
-        return self._job.epochs_trained
 
     @property
     def loss(self) -> float:
@@ -113,11 +103,11 @@ class ReducerJobView:
     @property
     def standing(self) -> dict[str, Allocation]:
         """Workers and servers on each node, the scheduler's node first; without pods being released."""
-        nodes: dict[str, list[Role]] = {}
+        nodes: dict[str, list[PodId]] = {}
         pods = [held.pod for held in self._job.pods.values() if not held.releasing]
         for pod in sorted(pods, key=lambda pod: pod.id.role is not Role.SCHEDULER):
-            nodes.setdefault(pod.node, []).append(pod.id.role)
-        return {node: Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER)) for node, roles in nodes.items()}
+            nodes.setdefault(pod.node, []).append(pod.id)
+        return {node: Allocation.of(ids) for node, ids in nodes.items()}
 
     @property
     def fixed(self) -> Allocation | None:
@@ -142,12 +132,6 @@ class ReducerJobView:
     def remaining_epochs(self) -> Interval:
         """Epochs to the target."""
         return forecast.remaining_epochs(self._job) * self._factors.convergence
-
-    @property
-    def deadline(self) -> float | None:
-        """Seconds left of the job's time limit."""
-        limit = self._job.spec.time_limit
-        return None if limit is None else max(0.0, limit - self._job.run_seconds)
 
     @property
     def objective(self) -> Objective:
@@ -176,25 +160,3 @@ class ReducerJobView:
             speed = 1.0 / seconds.expected if seconds else 1.0
             self._speeds[allocation] = speed * self._factors.speed
         return self._speeds[allocation]
-
-    def epoch_cost(self, allocation: Allocation, /) -> float:
-        """Expected currency units of an epoch."""
-        if allocation not in self._costs:
-            self._costs[allocation] = forecast.predicted_cost(self._job, allocation) * self._factors.cost
-        return self._costs[allocation]
-
-    @cached_property
-    def _spending(self) -> Spending | None:
-        return forecast.spending_plan(self._job)
-
-    def epoch_budget(self, allocation: Allocation, /) -> float | None:
-        """Currency units that the next epoch may cost, after the cost of the change."""
-        if allocation not in self._budgets:
-            self._budgets[allocation] = forecast.epoch_budget_by(self._job, self._spending, allocation)
-        return self._budgets[allocation]
-
-    def affordable(self, allocation: Allocation, /) -> bool:
-        """Whether the remaining money covers an epoch."""
-        if allocation not in self._payable:
-            self._payable[allocation] = forecast.affordable(self._job, allocation)
-        return self._payable[allocation]

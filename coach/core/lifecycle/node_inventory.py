@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from coach.core.cluster import NOTHING, Allocation, Node, Resources, Taken
-from coach.core.gang import GangPlan, Occupancy
+from coach.core.gang.plan import GangPlan
+from coach.core.gang.snapshot import Occupancy
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.cluster_state import plan_alone
 

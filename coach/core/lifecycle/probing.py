@@ -32,7 +32,7 @@ from coach.core.lifecycle.forecast import (
     total_epochs,
 )
 from coach.core.money import to_amount
-from coach.core.spec.job import JobObjective
+from coach.core.spec.resources import JobObjective
 
 #: All probes together may train at most this share of the job's predicted epochs, and take this share of its seconds.
 PROBE_SHARE = 0.10
@@ -79,7 +79,7 @@ def fixed_probes(job: Job, points: Iterable[Allocation], fits: Callable[[Allocat
     return [
         Probe(at, reason="one of the policy's mini-epochs")
         for at in points
-        if at not in tried and _inside(job.minimum, at, job.maximum) and fits(at)
+        if at not in tried and at.within(job.minimum, job.maximum) and fits(at)
     ]
 
 
@@ -105,10 +105,6 @@ def to_measure(job: Job) -> Iterator[Probe]:
     measured = any(epoch.allocation == first for epoch in job.epochs)
     if not measured and job.missed.count(first) < PROBE_TRIES:
         yield Probe(first)
-
-
-def _inside(low: Allocation, at: tuple[int, int], high: Allocation) -> bool:
-    return low.workers <= at[0] <= high.workers and low.servers <= at[1] <= high.servers
 
 
 def worth_measuring(job: Job) -> Iterator[Probe]:
@@ -137,7 +133,7 @@ def worthwhile(job: Job, model: SpeedModel, fraction: float, overhead: float) ->
     """The candidates of `worth_measuring`: each trains `fraction` of the data and takes `overhead` seconds more."""
     model.precompute(allocations(job))
     counts = Counter(Allocation(point.workers, point.servers) for point in job.speed_points())
-    measured = {at: count for at, count in counts.items() if _inside(job.minimum, at, job.maximum)}
+    measured = {at: count for at, count in counts.items() if at.within(job.minimum, job.maximum)}
     if not measured:
         return
     limits = _cost_limits(job, measured)

@@ -19,7 +19,7 @@ from typing import Any
 from coach.core.cluster import NOTHING, Allocation, CapacityType, Placement, Pod, PodId, Role, by_node
 from coach.core.estimation import numerics
 from coach.core.estimation.interval import Interval
-from coach.core.gang import GangPlan, Pending
+from coach.core.gang.plan import GangPlan, Pending
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
@@ -28,14 +28,13 @@ from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.program_axis import last_epoch
-from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
-from coach.core.jobs.stale_events import is_late
+from coach.core.jobs.reasons import REFUSED, Reason, Retry
+from coach.core.jobs.transitions import is_late
 from coach.core.lifecycle import forecast, giving_back, probing, program_changes, spot_nodes, stopping_rules
 from coach.core.lifecycle.account_wait import same_wait, shortage
 from coach.core.lifecycle.cluster_state import (
     ClusterState,
     NodeAllocations,
-    count_pods,
     desired_pods,
     misplaced,
     plan_alone,
@@ -45,7 +44,7 @@ from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.lifecycle.node_inventory import NodeInventory
 from coach.core.lifecycle.stall_timeout import stall_timeouts
 from coach.core.money import Charge, to_amount
-from coach.core.policies.api.allocation import AllocationDecision
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView
 from coach.core.policies.api.allocation import Reason as PolicyReason
 from coach.core.policies.api.policy import Policy
 
@@ -146,7 +145,7 @@ class Reducer:
         stopped = job.running if job else None
         self.apply(event)
         if not late:
-            _REACTIONS[type(event)](self, self.jobs.get(event.job), event, stopped)
+            self._follow_up(event, stopped)
         while self._runnable or self._released:
             if self._released:
                 self._runnable |= {job.name for job in self._cluster.live if job.reason is Reason.ACCOUNT_SPENT}
@@ -180,9 +179,15 @@ class Reducer:
                 occupancy,
                 now=self._at,
                 view=self._view,
+                policy=self.policy,
+                allocate=self._allocate,
                 placement=self.placement,
             )
         return self._cluster_state
+
+    def _allocate(self, views: list[ReducerJobView], cluster: ClusterView) -> AllocationDecision:
+        with self._watch():
+            return self.policy.allocate(views, cluster)
 
     def _view(self, job: Job) -> ReducerJobView:
         self._look_at_accounts(job)
@@ -211,9 +216,61 @@ class Reducer:
                 self._leave_queue(job, self._at)
         self._runnable |= {job.name for job in self._cluster.live if job.phase is Phase.IDLE}
 
-    # -- handlers: one method for each type of event -------------------------------------------------------
+    # -- what follows from each type of event -------------------------------------------------------
 
-    def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
+    def _follow_up(self, event: ev.Event, stopped: act.RunEpoch | None) -> None:
+        """What follows at once from an event that is not late; `stopped` is the epoch that ran when it came."""
+        if isinstance(event, ev.HandlerStarted):
+            self._handler_started(event)
+        elif isinstance(event, ev.NodesChanged):
+            self._capacity_changed()
+        if not isinstance(event, ev.JobEvent):
+            return  # of PolicySlow and AccountSet nothing else follows: the next decisions see them
+        job = self.jobs[event.job]
+        match event:
+            case ev.JobSubmitted():
+                self._submitted(job, event.at)
+            case ev.PodReady():
+                self._begin_when_ready(job, event.at)
+                if job.phase is Phase.DEPLOYING and not job.timer and self._unplaced(job):
+                    # The time to wait for all pods is over: the required ones suffice.
+                    self._start_deadline(job, event.at)
+            case ev.PodPending():
+                self._pod_pending(job, event)
+            case ev.PodLost():
+                self._pod_lost(job, event)
+            case ev.PodsReleased():
+                self._pods_released(job, event.at)
+            case ev.EpochFinished():
+                self._settle(job, event.at, Charge.EPOCH)
+                self._fit(job, event.at)
+            case ev.EpochFailed():
+                assert stopped is not None
+                self._epoch_failed(job, event, stopped)
+            case ev.ModelsFitted():
+                self._runnable.add(job.name)
+                if self.policy.mini_epochs and not self._probes(job):
+                    # Others may wait for the last of its mini-epochs.
+                    self._capacity_changed()
+            case ev.TimerFired():
+                if job.phase is Phase.DEPLOYING:
+                    self._start_deadline(job, event.at)
+                elif job.phase is Phase.RUNNING:
+                    self._extend(job, event.at)
+                elif job.phase is Phase.IDLE:
+                    self._runnable.add(job.name)
+            case ev.CancelRequested() | ev.SuspendRequested():
+                self._stop_requested(job, event)
+            case ev.PriorityChanged():
+                self._capacity_changed()  # those that wait are in another order now
+            case ev.ResumeRequested():
+                self._runnable.add(job.name)
+            case ev.PricesChanged():
+                # A running epoch goes on at its prices; one that waits looks whether it can pay now.
+                if job.phase is Phase.IDLE and not job.ended:
+                    self._runnable.add(job.name)
+
+    def _handler_started(self, event: ev.HandlerStarted) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
         for job in self._cluster.live:
             if job.running:  # its program goes on
@@ -227,37 +284,19 @@ class Reducer:
             else:
                 self._runnable.add(job.name)
 
-    def _nodes_changed(self, _job: Job | None, _event: ev.NodesChanged, _: Any) -> None:
-        self._capacity_changed()
-
-    def _policy_slow(self, _job: Job | None, _event: ev.PolicySlow, _: Any) -> None:
-        """Running decisions stay; the next ones are of the fallback."""
-
-    def _account_set(self, _job: Job | None, _event: ev.AccountSet, _: Any) -> None:
-        """The jobs that wait for money look again."""
-
-    def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
-        assert job is not None
+    def _submitted(self, job: Job, at: float) -> None:
         nodes = [self.nodes.all] if job.spec.spot is None else spot_nodes.by_kind(self.nodes.all)
         plans = [plan_alone(job, job.minimum, kind) for kind in nodes]
         if isinstance(plan := plans[-1], Pending) and all(isinstance(one, Pending) for one in plans):
-            self._finish(job, event.at, Reason.NEVER_FITS, plan.message)
+            self._finish(job, at, Reason.NEVER_FITS, plan.message)
             return
         self._runnable.add(job.name)
 
-    def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
-        assert job is not None
-        self._begin_when_ready(job, event.at)
-        if job.phase is Phase.DEPLOYING and not job.timer and self._unplaced(job):
-            # The time to wait for all pods is over: the required ones suffice.
-            self._start_deadline(job, event.at)
-
-    def _pod_pending(self, job: Job | None, event: ev.PodPending, _: Any) -> None:
+    def _pod_pending(self, job: Job, event: ev.PodPending) -> None:
         """What the first pods wait for, the job waits for. One that grows has not stopped.
 
         A program's pods start together or not at all: where they find no room, fewer of them start.
         """
-        assert job is not None
         reason, message = event.reason, event.message
         if reason is Reason.NEVER_FITS:
             reason = Reason.WAITING_CAPACITY  # on the nodes that the scheduler sees now; others may come
@@ -268,8 +307,7 @@ class Reducer:
                 message += f"; spec.spot: on {job.on.value} nodes alone"
             self._set_status(job, event.at, reason, message)
 
-    def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
-        assert job is not None
+    def _pod_lost(self, job: Job, event: ev.PodLost) -> None:
         if job.running and self._survives(job, event):
             self._settle(job, event.at, Charge.EPOCH)  # from now on the pod costs nothing
             self._capacity_changed()
@@ -282,11 +320,11 @@ class Reducer:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
             left = [pod for pod, held in job.pods.items() if not held.releasing]
-            may_pass = REASON_INFO[event.reason].retry in (Retry.BOUNDED, Retry.LATER)
-            if not left and REASON_INFO[event.reason].retry is Retry.FREE:
+            may_pass = event.reason.retry in (Retry.BOUNDED, Retry.LATER)
+            if not left and event.reason.retry is Retry.FREE:
                 self._fill(job, event.at)
             elif may_pass and self._required_are_in(job, left):
-                self._start_degraded(job, event.at, left, f"{event.reason.value}: {event.message}")
+                self._degrade(job, event.at, Allocation.of(left), f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
         self._capacity_changed()
@@ -300,29 +338,22 @@ class Reducer:
         """
         assert job.running is not None
         others = [pod for pod in job.running.pods if pod.role is lost.pod.role and pod in job.pods]
-        by_chance = REASON_INFO[lost.reason].retry is not Retry.NEVER
+        by_chance = lost.reason.retry is not Retry.NEVER
         whole = job.running.kind is EpochKind.FULL
         may_go = lost.pod.role is not Role.SCHEDULER
         return job.spec.elastic and whole and may_go and by_chance and bool(others)
 
-    def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
-        assert job is not None
-        self._settle(job, event.at, Charge.EPOCH if job.running else Charge.RELEASE)
+    def _pods_released(self, job: Job, at: float) -> None:
+        self._settle(job, at, Charge.EPOCH if job.running else Charge.RELEASE)
         if job.phase is Phase.ENDING:
-            self._finish_ending(job, event.at)
+            self._finish_ending(job, at)
         elif job.phase is Phase.DEPLOYING:
-            self._fill(job, event.at)
+            self._fill(job, at)
         self._capacity_changed()
         if job.reason not in REFUSED and (refused := self._refused()):
-            self._set_timer(refused[0], event.at, event.at + COUNTED)
+            self._set_timer(refused[0], at, at + COUNTED)
 
-    def _epoch_finished(self, job: Job | None, event: ev.EpochFinished, _: Any) -> None:
-        assert job is not None
-        self._settle(job, event.at, Charge.EPOCH)
-        self._fit(job, event.at)
-
-    def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
-        assert job is not None and order is not None
+    def _epoch_failed(self, job: Job, event: ev.EpochFailed, order: act.RunEpoch) -> None:
         ended = event.reason is Reason.PROGRAM_ENDED
         away = {pod.node for pod in job.billed_pods} - {node.name for node in self.nodes.available}
         self._settle(job, event.at, Charge.EPOCH if ended else Charge.FAILED)
@@ -344,29 +375,12 @@ class Reducer:
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
-            by_spot = job.on is CapacityType.SPOT and away and REASON_INFO[event.reason].retry is Retry.BOUNDED
+            by_spot = job.on is CapacityType.SPOT and away and event.reason.retry is Retry.BOUNDED
             self._failed(job, event.at, Reason.DISRUPTED if by_spot else event.reason, event.message, ran=True)
             if not job.pods:  # they were lost with it: none is to be released
                 self._capacity_changed()
 
-    def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
-        assert job is not None
-        self._runnable.add(job.name)
-        if self.policy.mini_epochs and not self._probes(job):
-            # Others may wait for the last of its mini-epochs.
-            self._capacity_changed()
-
-    def _timer_fired(self, job: Job | None, event: ev.TimerFired, _: Any) -> None:
-        assert job is not None
-        if job.phase is Phase.DEPLOYING:
-            self._start_deadline(job, event.at)
-        elif job.phase is Phase.RUNNING:
-            self._extend(job, event.at)
-        elif job.phase is Phase.IDLE:
-            self._runnable.add(job.name)
-
-    def _stop_requested(self, job: Job | None, event: ev.CancelRequested | ev.SuspendRequested, _: Any) -> None:
-        assert job is not None
+    def _stop_requested(self, job: Job, event: ev.CancelRequested | ev.SuspendRequested) -> None:
         if job.ended or job.phase is Phase.ENDING:
             return
         # A program's next report may be an hour away, and is no checkpoint.
@@ -380,22 +394,6 @@ class Reducer:
         if self.policy.mini_epochs:
             # Others may wait for mini-epochs that it does not train now.
             self._capacity_changed()
-
-    def _resume_requested(self, job: Job | None, _event: ev.ResumeRequested, _: Any) -> None:
-        assert job is not None
-        self._runnable.add(job.name)
-
-    def _priority_changed(self, _job: Job | None, _event: ev.PriorityChanged, _: Any) -> None:
-        self._capacity_changed()  # those that wait are in another order now
-
-    def _prices_changed(self, job: Job | None, _event: ev.PricesChanged, _: Any) -> None:
-        """A running epoch goes on at its prices; one that waits looks whether it can pay now."""
-        assert job is not None
-        if job.phase is Phase.IDLE and not job.ended:
-            self._runnable.add(job.name)
-
-    def _model_accepted(self, _job: Job | None, _event: ev.ModelAccepted, _: Any) -> None:
-        """Nothing starts: the job is resumed next."""
 
     # -- the steps of a job -------------------------------------------------------------------------------
 
@@ -519,7 +517,7 @@ class Reducer:
 
     def _decision(self, job: Job) -> AllocationDecision:
         """The policy's. A job that it preempts ends its epoch first: an elastic group early, and no step is lost."""
-        decision = self._cluster.decision(self.policy, job, self._watch)
+        decision = self._cluster.decision(job)
         self._save_policy_state(decision.allocations)
         for step in decision.steps:
             other = self.jobs[step.job]
@@ -530,7 +528,7 @@ class Reducer:
 
     def _make_room(self, job: Job, at: float) -> bool:
         """Have elastic groups give workers and servers to `job` before their epochs end; whether any does."""
-        gifts = self._cluster.gifts(self.policy, job, self._watch)
+        gifts = self._cluster.gifts(job)
         for name, pods in gifts.items():
             other = self.jobs[name]
             price, rest = other.times.restart, giving_back.rest(other, at)
@@ -680,7 +678,7 @@ class Reducer:
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
-            self._start_degraded(job, at, ready, late)
+            self._degrade(job, at, Allocation.of(ready), late)
         elif self._unplaced(job) and (self._start_smaller(job, at, late) or self._leave_queue(job, at)):
             pass
         elif self._unplaced(job) and job.billed_resources == NOTHING:
@@ -692,10 +690,6 @@ class Reducer:
             self._release_pods(job, at)
             self._failed(job, at, Reason.START_TIMED_OUT, late)
 
-    def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
-        """Start a full epoch with `pods`, as the others do not start: a probe would measure another allocation."""
-        self._degrade(job, at, count_pods(pods), why)
-
     def _start_smaller(self, job: Job, at: float, why: str) -> bool:
         """Start a program that finds no room with fewer workers; whether there are fewer."""
         fewer = program_changes.smaller(job) if job.phase is Phase.DEPLOYING else None
@@ -704,6 +698,7 @@ class Reducer:
         return fewer is not None
 
     def _degrade(self, job: Job, at: float, allocation: Allocation, why: str) -> None:
+        """Start a full epoch with this, as no more pods start: a probe would measure another allocation."""
         step = DecisionStep(StepKind.DEGRADED, job.desired, allocation, why)
         self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, step)))
         self._resize(job, at)
@@ -711,7 +706,7 @@ class Reducer:
     @staticmethod
     def _required_are_in(job: Job, pods: Iterable[PodId]) -> bool:
         pods = list(pods)
-        workers, servers = count_pods(pods)
+        workers, servers = Allocation.of(pods)
         least = max(job.minimum.servers, min(1, job.desired.servers if job.desired else 0))
         return (
             sum(pod.role is Role.SCHEDULER for pod in pods) >= job.spec.resources.schedulers
@@ -821,7 +816,7 @@ class Reducer:
 
         `ran`: the attempt had begun.
         """
-        retry = REASON_INFO[reason].retry
+        retry = reason.retry
         program = job.spec.program
         if program is not None and program.resumes and reason is Reason.PROGRAM_FAILED:
             retry = Retry.BOUNDED
@@ -927,26 +922,3 @@ def required_to_start(job: Job, desired: Allocation) -> Allocation:
 
 def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
     return None if interval is None else (interval.low, interval.expected, interval.high)
-
-
-_REACTIONS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
-    ev.HandlerStarted: Reducer._handler_started,
-    ev.NodesChanged: Reducer._nodes_changed,
-    ev.PolicySlow: Reducer._policy_slow,
-    ev.AccountSet: Reducer._account_set,
-    ev.JobSubmitted: Reducer._submitted,
-    ev.PodReady: Reducer._pod_ready,
-    ev.PodPending: Reducer._pod_pending,
-    ev.PodLost: Reducer._pod_lost,
-    ev.PodsReleased: Reducer._pods_released,
-    ev.EpochFinished: Reducer._epoch_finished,
-    ev.EpochFailed: Reducer._epoch_failed,
-    ev.ModelsFitted: Reducer._models_fitted,
-    ev.TimerFired: Reducer._timer_fired,
-    ev.CancelRequested: Reducer._stop_requested,
-    ev.SuspendRequested: Reducer._stop_requested,
-    ev.ResumeRequested: Reducer._resume_requested,
-    ev.PriorityChanged: Reducer._priority_changed,
-    ev.PricesChanged: Reducer._prices_changed,
-    ev.ModelAccepted: Reducer._model_accepted,
-}

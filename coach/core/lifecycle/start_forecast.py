@@ -75,8 +75,7 @@ def _length(job: Job, now: float) -> Interval | None:
     if seconds is not None:
         epochs = forecast.remaining_epochs(job)
         if math.isfinite(epochs.high):
-            values = (epochs.low * seconds.low, epochs.expected * seconds.expected, epochs.high * seconds.high)
-            return Interval(*values)
+            return Interval(*(count * each for count, each in zip(epochs, seconds, strict=True)))
     if job.spec.time_limit is not None:  # Slurm knows no more than this
         limit = max(1.0, job.spec.time_limit - job.run_seconds)
         return Interval(limit / 10, limit / 2, limit)
@@ -86,7 +85,7 @@ def _length(job: Job, now: float) -> Interval | None:
 def _futures(lengths: Sequence[Interval]) -> FloatArray:
     """Seconds [SCENARIOS, job]: on either side of the expected value logarithms are normal, up to the bound at 90 %."""
     count = len(lengths)
-    low, middle, high = (np.array([getattr(one, side) for one in lengths]) for side in ("low", "expected", "high"))
+    low, middle, high = np.array([[*one] for one in lengths]).T
     with np.errstate(divide="ignore", invalid="ignore"):
         down = np.where((low > 0) & (middle > low) & np.isfinite(middle), np.log(middle / low), 0.0)
         up = np.where((middle > 0) & (high > middle) & np.isfinite(high), np.log(high / middle), 0.0)

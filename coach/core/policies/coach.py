@@ -72,6 +72,10 @@ class CoachPolicy(Policy):
             del claim.job  # which keeps this claim: a cycle would keep both
         return AllocationDecision(decided, tuple(steps))
 
+    @property
+    def _climb(self) -> Climb:
+        return climber(self.objective, self.least_efficiency)
+
     def _shared(self, jobs: Sequence[JobView]) -> Objective:
         """What is compared between the jobs: money if all of them have the objective `CHEAPEST`, else time."""
         if jobs and all(job.objective is Objective.CHEAPEST for job in jobs):
@@ -84,7 +88,7 @@ class CoachPolicy(Policy):
         if not all(map(math.isfinite, epochs)):
             typical = statistics.median([one for one in epochs if math.isfinite(one)] or [1.0])
             epochs = [one if math.isfinite(one) else typical for one in epochs]
-        climb = climber(self.objective, self.least_efficiency)
+        climb = self._climb
         claims: list[Claim] = []
         for job, remaining in zip(jobs, epochs, strict=True):
             claim, way = kept(job, (CoachPolicy, climb, job.fixed), partial(_claim, job, climb, room))
@@ -128,7 +132,7 @@ class CoachPolicy(Policy):
     def _worth(self, claim: Claim, current: Allocation, to: Allocation) -> tuple[float, float, str]:
         """What a change from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
         job = claim.job
-        climb = climber(self.objective, self.least_efficiency)
+        climb = self._climb
         # Where even the decided allocation exceeds the limit, the scale is what is short: money, or for cheapest, time.
         within = climb.tier(job, to) == 1
         if climb.cheapest(job) == within:
@@ -140,15 +144,10 @@ class CoachPolicy(Policy):
     def _allowed(self, claim: Claim, current: Allocation) -> bool:
         """Whether `current` keeps the job's limits, or breaks them no more than the decided allocation does."""
         job, at = claim.job, claim.at
-        inside = (
-            job.minimum.workers <= current.workers <= job.maximum.workers
-            and job.minimum.servers <= current.servers <= job.maximum.servers
-        )
-        climb = climber(self.objective, self.least_efficiency)
-        if not inside or at is None:
+        if at is None or not current.within(job.minimum, job.maximum):
             return False
-        tier = climb.tier(job, current)
-        return tier == 1 or tier >= climb.tier(job, at)
+        tier = self._climb.tier(job, current)
+        return tier == 1 or tier >= self._climb.tier(job, at)
 
     def _hold(self, together: Together) -> None:
         """Limit the jobs that are not busy to what fits in addition to what the busy ones hold."""

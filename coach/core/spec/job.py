@@ -17,7 +17,6 @@ from pydantic.alias_generators import to_camel
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.metric_source import EPOCH
-from coach.core.spec.optimizer import Clip, Optimizer, Schedule
 from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
     Budget,
@@ -27,15 +26,14 @@ from coach.core.spec.resources import (
     PolicyName,
     PriceBookRef,
     Range,
-    RoleResources,
     RolesResources,
     ServerRange,
     Spot,
 )
 from coach.core.spec.training import (
     Checkpoint,
+    Clip,
     Data,
-    DataFormat,
     EpochSize,
     ErrorFactors,
     ExperimentOverrides,
@@ -46,6 +44,7 @@ from coach.core.spec.training import (
     MiniEpoch,
     Mode,
     Model,
+    Optimizer,
     ParameterServer,
     Target,
 )
@@ -58,44 +57,9 @@ from coach.core.spec.types import (
     SpecModel,
     StrictBool,
     StrictInt,
-    conflicts,
+    conflict,
     no_default,
 )
-
-__all__ = [
-    "API_VERSION",
-    "Budget",
-    "Checkpoint",
-    "Clip",
-    "CrossFieldError",
-    "Data",
-    "DataFormat",
-    "EpochSize",
-    "ErrorFactors",
-    "ExperimentOverrides",
-    "Framework",
-    "Init",
-    "InlinePrices",
-    "JobClass",
-    "JobObjective",
-    "JobSpec",
-    "Limits",
-    "Metadata",
-    "MiniEpoch",
-    "Mode",
-    "Model",
-    "Optimizer",
-    "Policy",
-    "PolicyName",
-    "Program",
-    "Range",
-    "RoleResources",
-    "RolesResources",
-    "Schedule",
-    "ServerRange",
-    "Target",
-    "TrainingJob",
-]
 
 API_VERSION = "coach.dev/v1alpha1"
 
@@ -106,278 +70,173 @@ class Limits(NamedTuple):
     smallest: Allocation
     largest: Allocation
 
-    def allows(self, allocation: Allocation) -> bool:
-        """Whether `allocation` is within the limits."""
-        return (
-            self.smallest.workers <= allocation.workers <= self.largest.workers
-            and self.smallest.servers <= allocation.servers <= self.largest.servers
-        )
-
 
 #: Optimizers that run on elastic parameter servers.
 SERVED_OPTIMIZERS = ("sgd", "nag", "adam", "adamw")
-#: What a conflict with elastic servers is because of.
-_BY_SERVERS = (("parameterServer",),)
 
 
 class JobSpec(SpecModel):
     """Description of a job."""
 
-    framework: Framework = Field(
-        default=Framework.MXNET,
-        description="Framework of the model file. Where a job file leaves it out and its local model file imports "
-        "torch, and not mxnet, it is `pytorch`.",
-        examples=["pytorch"],
-    )
-    model: Model | None = Field(
-        default=None, description="The model file: what is trained. A job has a model or a program."
-    )
-    data: Data | None = Field(default=None, description="The data set a model is trained on.")
-    program: Program | None = Field(
-        default=None,
-        description="A program with a loop of its own, in place of a model: any command that prints a metric.",
-        examples=[{"command": ["python", "train.py"]}],
-    )
-    target: Target | None = Field(
-        default=None,
-        description="When the job is done. Without it, the job trains the best model that its budget, `timeLimit` or "
-        "`maxEpochs` allows: one of these must be there.",
-    )
-    budget: Budget = Field(
-        description="The most that the job may spend: an amount, what an account has, or `unlimited: true`.",
-        examples=[{"amount": 5.00, "currency": "USD"}, {"account": "team-a"}, {"unlimited": True}],
-    )
-    suspend: StrictBool = Field(
-        default=False,
-        description="Only on a cluster: true stops the job at the end of its epoch, or keeps it from starting; "
-        "false lets it continue.",
-    )
-    image: Image | None = Field(
-        default=None,
-        description="Container image of the functions, on Kubernetes. "
-        "Without it, the one the platform was set up with. A program on a cluster runs in an image of its own.",
-        examples=["registry.example.com/coach-functions:0.1.0"],
-    )
-    time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
-        default=None,
-        description="Longest training time, without waiting; an epoch under way is finished. A duration, or seconds.",
-        examples=["2h", 90],
-    )
-    max_epochs: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Largest number of full epochs; after them the job ends, with or without its target.",
-        examples=[50],
-    )
-    priority: StrictInt = Field(
-        default=0, ge=-(10**9), le=10**9, description="Jobs with a higher priority are placed first."
-    )
-    workers: Range = Field(default=Range(), description="Limits of the number of workers.")
-    servers: ServerRange = Field(
-        default=ServerRange(),
-        description="Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, "
-        "PyTorch jobs train by all-reduce; with `min: 0` Coach measures both, and chooses.",
-        json_schema_extra=no_default,
-    )
-    resources: RolesResources = Field(
-        default=RolesResources(), description="Resources that one instance of each role requests."
-    )
+    framework: Framework = Field(default=Framework.MXNET, examples=["pytorch"])
+    """Framework of the model file. Where a job file leaves it out and its local model file imports torch, and not
+    mxnet, it is `pytorch`.
+    """
+    model: Model | None = None
+    """The model file: what is trained. A job has a model or a program."""
+    data: Data | None = None
+    """The data set a model is trained on."""
+    program: Program | None = Field(default=None, examples=[{"command": ["python", "train.py"]}])
+    """A program with a loop of its own, in place of a model: any command that prints a metric."""
+    target: Target | None = None
+    """When the job is done. Without it, the job trains the best model that its budget, `timeLimit` or `maxEpochs`
+    allows: one of these must be there.
+    """
+    budget: Budget = Field(examples=[{"amount": 5.00, "currency": "USD"}, {"account": "team-a"}, {"unlimited": True}])
+    """The most that the job may spend: an amount, what an account has, or `unlimited: true`."""
+    suspend: StrictBool = False
+    """Only on a cluster: true stops the job at the end of its epoch, or keeps it from starting; false lets it continue.
+    """
+    image: Image | None = Field(default=None, examples=["registry.example.com/coach-functions:0.1.0"])
+    """Container image of the functions, on Kubernetes. Without it, the one the platform was set up with. A program on a
+    cluster runs in an image of its own.
+    """
+    time_limit: Annotated[Duration, Field(gt=0)] | None = Field(default=None, examples=["2h", 90])
+    """Longest training time, without waiting; an epoch under way is finished. A duration, or seconds."""
+    max_epochs: StrictInt | None = Field(default=None, ge=1, le=10**6, examples=[50])
+    """Largest number of full epochs; after them the job ends, with or without its target."""
+    priority: StrictInt = Field(default=0, ge=-(10**9), le=10**9)
+    """Jobs with a higher priority are placed first."""
+    workers: Range = Range()
+    """Limits of the number of workers."""
+    servers: ServerRange = Field(default=ServerRange(), json_schema_extra=no_default)
+    """Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, PyTorch jobs train by
+    all-reduce; with `min: 0` Coach measures both, and chooses.
+    """
+    resources: RolesResources = RolesResources()
+    """Resources that one instance of each role requests."""
     speed_by_kind: dict[LabelValue, Annotated[Number, Field(ge=0.001, le=1000)]] = Field(
-        default={},
-        max_length=64,
-        description="How fast the job trains on nodes of a kind; those of a kind that is not named have 1. A gang "
-        "is as fast as the slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product, "
-        "without it its instance type; in a cluster file it is `kind`.",
-        examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}],
+        default={}, max_length=64, examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}]
     )
-    batch_size: StrictInt = Field(
-        default=64,
-        ge=1,
-        le=10**6,
-        description="Samples a step, divided among the workers: the result is the same for any number of workers.",
-    )
-    micro_batch: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Most samples that a worker computes at once: it adds up the gradients of its share of a batch in "
-        "such parts, which takes less memory and gives the same result. Without it, the share at once.",
-        examples=[16],
-    )
-    evaluation_batch: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Samples that a worker evaluates at once; without it 256.",
-        examples=[32],
-    )
-    epoch: EpochSize | None = Field(
-        default=None,
-        description="Where a pass over the data takes long: how often it is cut. What an epoch is in this file, and in "
-        "all that Coach shows, is then such a part: it is evaluated, stored, paid and predicted by itself.",
-        examples=[{"time": "5m"}, {"samples": 100_000}],
-    )
-    clip: Clip | None = Field(default=None, description="How gradients are clipped.", examples=[{"norm": 1.0}])
-    optimizer: Optimizer | None = Field(
-        default=None,
-        description="The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01.",
-        examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}],
-    )
-    seed: StrictInt = Field(
-        default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
-    )
-    mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or independently.")
+    """How fast the job trains on nodes of a kind; those of a kind that is not named have 1. A gang is as fast as the
+    slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product, without it its instance type;
+    in a cluster file it is `kind`.
+    """
+    batch_size: StrictInt = Field(default=64, ge=1, le=10**6)
+    """Samples a step, divided among the workers: the result is the same for any number of workers."""
+    micro_batch: StrictInt | None = Field(default=None, ge=1, le=10**6, examples=[16])
+    """Most samples that a worker computes at once: it adds up the gradients of its share of a batch in such parts,
+    which takes less memory and gives the same result. Without it, the share at once.
+    """
+    evaluation_batch: StrictInt | None = Field(default=None, ge=1, le=10**6, examples=[32])
+    """Samples that a worker evaluates at once; without it 256."""
+    epoch: EpochSize | None = Field(default=None, examples=[{"time": "5m"}, {"samples": 100_000}])
+    """Where a pass over the data takes long: how often it is cut. What an epoch is in this file, and in all that Coach
+    shows, is then such a part: it is evaluated, stored, paid and predicted by itself.
+    """
+    clip: Clip | None = Field(default=None, examples=[{"norm": 1.0}])
+    """How gradients are clipped."""
+    optimizer: Optimizer | None = Field(default=None, examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}])
+    """The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01."""
+    seed: StrictInt = Field(default=0, ge=0, le=2**31 - 1)
+    """Seed of the weights and of the order of the samples."""
+    mode: Mode = Mode.SYNC
+    """Whether workers step together or independently."""
     parameter_server: ParameterServer = Field(
         default=ParameterServer.PS_LITE,
         description="Of an MXNet job: `ps-lite`, MXNet's own, whose group is formed anew for each allocation; or "
         "`elastic`, Coach's: workers and servers come, go and die while it trains. "
         f"On these run: {', '.join(SERVED_OPTIMIZERS)}.",
     )
-    deterministic: StrictBool = Field(
-        default=False,
-        description="Of a PyTorch job: whether gradients are added in the order of the workers' ranks, so that the "
-        "same run gives the same weights to the last bit. Slower with three workers or more.",
-    )
-    autocast: Literal["bfloat16"] | None = Field(
-        default=None,
-        description="Of a PyTorch job: the number type in which `torch.autocast` runs forward passes. "
-        "Weights, gradients and checkpoints keep theirs.",
-    )
-    job_class: JobClass = Field(
-        default=JobClass.BEST_EFFORT,
-        alias="class",
-        description="Best-effort jobs may be preempted by policies that preempt.",
-    )
-    grace_period: Duration = Field(
-        default=30.0,
-        description="Time in which a preempted job writes its checkpoint; a duration, or seconds.",
-    )
-    start_timeout: Annotated[Duration, Field(gt=0)] = Field(
-        default=600.0,
-        description="Longest time that a function of the job may take to start once it has a node, pulling its image "
-        "included; on Kubernetes. A duration, or seconds.",
-        examples=["10m"],
-    )
-    mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
-    checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
-    init: Init | None = Field(
-        default=None,
-        description="Weights to begin with, such as those of an earlier job, for fine-tuning.",
-        examples=[{"job": "lenet-digits"}],
-    )
-    prices: PriceBookRef = Field(
-        default="cloud-functions",
-        description="Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` "
-        "such as `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that "
-        "it is on.",
-        examples=["flat"],
-    )
-    spot: Spot | None = Field(
-        default=None,
-        description="With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and "
-        "takes on-demand ones when its deadline comes near. On Kubernetes a node is spot by its labels.",
-        examples=[{"deadline": "52h"}],
-    )
-    objective: JobObjective = Field(
-        default=JobObjective.SOONEST,
-        description="`soonest`: the target as soon as the budget allows; "
-        "`cheapest`: the target at the lowest cost, within `timeLimit` where there is one. "
-        "Of a job without a target: `best-loss` (the default then), the lowest test loss, or `best-accuracy`.",
-        json_schema_extra=no_default,
-    )
-    stop_early: StrictBool = Field(
-        default=True,
-        description="Whether the job ends when its target is not to be reached, or, without a target, when no further "
-        "improvement is to be expected. Without it true; of a program without a target, false.",
-    )
-    policy: Policy = Field(
-        default=Policy(), description="Policy that chooses the numbers of workers and servers of each epoch."
-    )
-    testing: ExperimentOverrides | None = Field(default=None, description="For experiments only.")
+    deterministic: StrictBool = False
+    """Of a PyTorch job: whether gradients are added in the order of the workers' ranks, so that the same run gives the
+    same weights to the last bit. Slower with three workers or more.
+    """
+    autocast: Literal["bfloat16"] | None = None
+    """Of a PyTorch job: the number type in which `torch.autocast` runs forward passes. Weights, gradients and
+    checkpoints keep theirs.
+    """
+    job_class: JobClass = Field(default=JobClass.BEST_EFFORT, alias="class")
+    """Best-effort jobs may be preempted by policies that preempt."""
+    grace_period: Duration = 30.0
+    """Time in which a preempted job writes its checkpoint; a duration, or seconds."""
+    start_timeout: Annotated[Duration, Field(gt=0)] = Field(default=600.0, examples=["10m"])
+    """Longest time that a function of the job may take to start once it has a node, pulling its image included; on
+    Kubernetes. A duration, or seconds.
+    """
+    mini_epoch: MiniEpoch = MiniEpoch()
+    """How long a probe may take."""
+    checkpoint: Checkpoint = Checkpoint()
+    """Where checkpoints go."""
+    init: Init | None = Field(default=None, examples=[{"job": "lenet-digits"}])
+    """Weights to begin with, such as those of an earlier job, for fine-tuning."""
+    prices: PriceBookRef = Field(default="cloud-functions", examples=["flat"])
+    """Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` such as
+    `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that it is on.
+    """
+    spot: Spot | None = Field(default=None, examples=[{"deadline": "52h"}])
+    """With `prices: nodes`: the job trains on spot nodes, waits for them where there are none, and takes on-demand ones
+    when its deadline comes near. On Kubernetes a node is spot by its labels.
+    """
+    objective: JobObjective = Field(default=JobObjective.SOONEST, json_schema_extra=no_default)
+    """`soonest`: the target as soon as the budget allows; `cheapest`: the target at the lowest cost, within `timeLimit`
+    where there is one. Of a job without a target: `best-loss` (the default then), the lowest test loss, or
+    `best-accuracy`.
+    """
+    stop_early: StrictBool = True
+    """Whether the job ends when its target is not to be reached, or, without a target, when no further improvement is
+    to be expected. Without it true; of a program without a target, false.
+    """
+    policy: Policy = Policy()
+    """Policy that chooses the numbers of workers and servers of each epoch."""
+    testing: ExperimentOverrides | None = None
+    """For experiments only."""
 
     @model_validator(mode="before")
     @classmethod
-    def _fills_in_no_servers(cls, value: Any) -> Any:
-        """The defaults of a job whose framework has no parameter servers."""
-        if not isinstance(value, dict) or value.get("framework") != Framework.PYTORCH:
+    def _fills_in(cls, value: Any) -> Any:
+        """The defaults that depend on other fields: of a job without a target, with a program, or without servers."""
+        if not isinstance(value, dict):
             return value
+        value, program = dict(value), isinstance(value.get("program"), dict)
+        aimless, served = value.get("target") is None, not program
+        if aimless:
+            value.setdefault("objective", JobObjective.BEST_LOSS.value)
+        if program:  # a fixed number of workers, and nothing else
+            value = {"framework": Framework.ANY.value, "servers": {"min": 0, "max": 0}} | value
+            if aimless:
+                value.setdefault("stopEarly", False)
+            if isinstance(workers := value.get("workers", {}), dict):
+                fixed = workers.get("min", 1)
+                value["workers"] = {"min": fixed, "max": fixed} | workers
+            if isinstance(resources := value.get("resources", {}), dict):
+                value["resources"] = {"scheduler": None, **resources}
         servers, policy = value.get("servers", {"max": 0}), value.get("policy")
-        if not isinstance(servers, dict) or servers.get("max") != 0:
-            return value
-        value = {**value, "servers": {"min": 0, **servers}}
-        if isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
-            value = {**value, "policy": {"servers": 0, **policy}}
+        if value.get("framework") == Framework.PYTORCH and isinstance(servers, dict) and servers.get("max") == 0:
+            value["servers"], served = {"min": 0, **servers}, False
+        if not served and isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
+            value["policy"] = {"servers": 0, **policy}
         return value
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fills_in_what_programs_lack(cls, value: Any) -> Any:
-        """The defaults of a job with a program: a fixed number of workers, and nothing else."""
-        if not isinstance(value, dict) or not isinstance(value.get("program"), dict):
-            return value
-        workers, resources, policy = (value.get(key, {}) for key in ("workers", "resources", "policy"))
-        filled: dict[str, Any] = {"framework": Framework.ANY.value, "servers": {"min": 0, "max": 0}}
-        if value.get("target") is None:
-            filled["stopEarly"] = False
-        if isinstance(workers, dict):
-            fixed = workers.get("min", 1)
-            filled["workers"] = {"min": fixed, "max": fixed} | workers
-        if isinstance(resources, dict):
-            value = {**value, "resources": {"scheduler": None, **resources}}
-        if isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
-            value = {**value, "policy": {"servers": 0, **policy}}
-        return filled | value | ({"workers": filled["workers"]} if "workers" in filled else {})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fills_in_the_objective(cls, value: Any) -> Any:
-        """The default of a job without a target."""
-        if not isinstance(value, dict) or value.get("target") is not None or "objective" in value:
-            return value
-        return {**value, "objective": JobObjective.BEST_LOSS.value}
-
-    @model_validator(mode="after")
-    def _goes_together(self) -> JobSpec:
-        found = list(self._conflicts())
-        if found:
-            raise conflicts(*found)
-        return self
-
-    def _conflicts(self) -> list[CrossFieldError]:
-        found = list(self._work_conflicts())
-        size = self.batch_size
-        if self.workers.max > size and self.program is None:
-            at, others = ("workers", "max"), (("batchSize",),)
-            found.append(
-                CrossFieldError(at, f"more than batchSize, which is {size}", "at most one worker a sample", others)
-            )
-        found += self._framework_conflicts() if self.program is None else []
-        found += self._target_conflicts()
-        if self.budget.currency not in (None, self.price_book.currency):
-            book = self.price_book
+    def _conflicts(self) -> Iterator[CrossFieldError]:
+        yield from self._model_conflicts() if self.program is None else self._program_conflicts(self.program)
+        yield from self._target_conflicts()
+        book = self.price_book
+        if self.budget.currency not in (None, book.currency):
             problem = f"not the currency of the price book {book.name}, which is {book.currency}"
-            found.append(
-                CrossFieldError(("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),))
-            )
-        found += self._instance_conflicts()
+            yield conflict("budget.currency", problem, f"{book.currency}, or other prices", "prices")
+        yield from self._instance_conflicts()
         if self.spot is not None and self.prices != "nodes":
-            found.append(
-                CrossFieldError(("spot",), "its prices are not those of nodes", "prices: nodes", (("prices",),))
-            )
+            yield conflict("spot", "its prices are not those of nodes", "prices: nodes", "prices")
         if self.spot is not None and self.program is not None and not self.program.resumes:
             problem = "the program would begin anew when a spot node goes"
-            found.append(CrossFieldError(("spot",), problem, "program.resumes: true", (("program", "resumes"),)))
+            yield conflict("spot", problem, "program.resumes: true", "program.resumes")
         fixed = self.policy.allocation
         if fixed is not None:
-            roles = [("workers", fixed.workers, self.workers)]
-            if self.has_servers:
-                roles.append(("servers", fixed.servers, self.servers))
-            for key, count, limits in roles:
-                if not limits.min <= count <= limits.max:
+            for key, count, limits in zip(("workers", "servers"), fixed, (self.workers, self.servers), strict=True):
+                if not limits.min <= count <= limits.max and (key == "workers" or self.has_servers):
                     right = f"{limits.min} to {limits.max}, or other limits in spec.{key}"
-                    found.append(CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),)))
-        return found
+                    yield conflict(f"policy.{key}", "outside the job's limits", right, key)
 
     def _instance_conflicts(self) -> Iterator[CrossFieldError]:
         """One function fits into the machine that it is billed by."""
@@ -386,123 +245,110 @@ class JobSpec(SpecModel):
             return
         for role in ("worker", "server", "scheduler"):
             asked = getattr(self.resources, role)
-            for key, has in (("cpu", machine.cpu), ("memory", machine.memory), ("gpu", machine.gpu)):
-                if asked is not None and getattr(asked.resources, key) > has:
-                    at, right = ("resources", role, key), f"at most {has:g}, or prices of a larger machine"
+            for key in ("cpu", "memory", "gpu"):
+                if asked is not None and getattr(asked.resources, key) > (has := getattr(machine, key)):
                     problem = f"more than the machine of {self.price_book.name} has"
-                    yield CrossFieldError(at, problem, right, (("prices",),))
+                    right = f"at most {has:g}, or prices of a larger machine"
+                    yield conflict(f"resources.{role}.{key}", problem, right, "prices")
 
-    def _work_conflicts(self) -> Iterator[CrossFieldError]:
-        """A job trains a model on data, or it runs a program."""
-        if self.program is None:
-            if self.model is None:
-                yield CrossFieldError(("model",), "required", "a model file; or a program")
-            elif self.data is None:
-                yield CrossFieldError(("data",), "required", "the data set, and its format")
-            if self.framework is Framework.ANY:
-                right = f"{Framework.MXNET.value} or {Framework.PYTORCH.value}"
-                yield CrossFieldError(("framework",), "only a program has any", right, (("model",),))
-            return
-        because = (("program",),)
+    def _program_conflicts(self, program: Program) -> Iterator[CrossFieldError]:
         of_models = ("clip", "micro_batch", "evaluation_batch", "epoch", "init")
         for key in ("model", "data", "optimizer", "autocast", "deterministic", *of_models):
             if getattr(self, key):
                 name = to_camel(key)
-                yield CrossFieldError((name,), "a program has its own", f"leave `{name}` out", because)
+                yield conflict(name, "a program has its own", f"leave `{name}` out", "program")
         if self.servers.max > 0 or self.policy.servers:
-            at = ("servers",) if self.servers.max > 0 else ("policy", "servers")
-            yield CrossFieldError(at, "programs have no parameter servers of Coach", "leave it out", because)
+            at = "servers" if self.servers.max > 0 else "policy.servers"
+            yield conflict(at, "programs have no parameter servers of Coach", "leave it out", "program")
         if self.resources.scheduler is not None:
-            at = ("resources", "scheduler")
-            yield CrossFieldError(at, "programs have no scheduler", "leave it out", because)
-        yield from self._image_conflicts()
-        if self.workers.min != self.workers.max and not self.program.resumes:
+            yield conflict("resources.scheduler", "programs have no scheduler", "leave it out", "program")
+        yield from self._image_conflicts(program)
+        if self.workers.min != self.workers.max and not program.resumes:
             problem = "a change of workers starts the program again"
             right = f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
-            yield CrossFieldError(("workers", "min"), problem, right, (("program", "resumes"),))
+            yield conflict("workers.min", problem, right, "program.resumes")
 
-    def _image_conflicts(self) -> Iterator[CrossFieldError]:
+    def _image_conflicts(self, program: Program) -> Iterator[CrossFieldError]:
         """A program with an image runs on a cluster, and sees the image's files and its volumes alone."""
-        program, because = self.program, (("image",),)
-        assert program is not None
         if self.image is None:
             for key in ("secrets", "volumes", "code"):
                 if getattr(program, key):
                     right = "an image, for a cluster; on this machine a program has your environment and files"
-                    yield CrossFieldError(("program", key), "only with an image", right, because)
+                    yield conflict(f"program.{key}", "only with an image", right, "image")
             return
         if program.directory is not None and not program.directory.startswith("/"):
             right = "a folder of the image, such as /workspace"
-            yield CrossFieldError(("program", "directory"), "not a whole path", right, because)
+            yield conflict("program.directory", "not a whole path", right, "image")
         folder = self.checkpoint.uri
         if folder is not None and not any(_is_inside(folder, path) for path in program.volumes):
             right = "a folder of one of program.volumes, such as /data/checkpoints; or leave it out"
-            yield CrossFieldError(("checkpoint", "uri"), "on no volume of the program", right, because)
+            yield conflict("checkpoint.uri", "on no volume of the program", right, "image")
 
-    def _target_conflicts(self) -> list[CrossFieldError]:
+    def _target_conflicts(self) -> Iterator[CrossFieldError]:
         if self.target is not None:
-            if not self.objective.is_best:
-                return []
-            problem, right = (
-                "has no meaning for a job with a target",
-                "soonest or cheapest; or leave `target` out",
-            )
-            return [CrossFieldError(("objective",), problem, right, (("target",),))]
-        if not self.objective.is_best:
-            problem, right = "needs a target", "best-loss or best-accuracy; or a target"
-            return [CrossFieldError(("objective",), problem, right)]
+            if self.objective.is_best:
+                right = "soonest or cheapest; or leave `target` out"
+                yield conflict("objective", "has no meaning for a job with a target", right, "target")
+            return
         bounded = self.budget.amount is not None or self.time_limit is not None or self.max_epochs is not None
-        if not bounded and self.program is None:
-            problem = "required where nothing else ends the job"
-            return [CrossFieldError(("target",), problem, "a target, an amount as budget, timeLimit or maxEpochs")]
-        return []
+        if not self.objective.is_best:
+            yield conflict("objective", "needs a target", "best-loss or best-accuracy; or a target")
+        elif not bounded and self.program is None:
+            right = "a target, an amount as budget, timeLimit or maxEpochs"
+            yield conflict("target", "required where nothing else ends the job", right)
 
-    def _framework_conflicts(self) -> list[CrossFieldError]:
-        because = (("framework",),)
-        if self.framework is Framework.MXNET:
-            found = []
-            if self.servers.min == 0:
-                right = "1 or more; only PyTorch jobs train without parameter servers"
-                found.append(CrossFieldError(("servers", "min"), "too small", right, because))
-            if self.optimizer is not None and self.optimizer.schedule is not None:
-                right = "no schedule; only PyTorch jobs have them"
-                at = ("optimizer", "schedule")
-                found.append(CrossFieldError(at, "has no meaning for an MXNet job", right, because))
-            for field, said in (("deterministic", self.deterministic), ("autocast", self.autocast)):
-                if said:
-                    right = f"leave `{field}` out; only PyTorch jobs have it"
-                    found.append(CrossFieldError((field,), "has no meaning for an MXNet job", right, because))
-            if self.data is not None and self.data.readers:
-                right = "leave it out: the arrays of an MXNet job are in memory"
-                at = ("data", "readers")
-                found.append(CrossFieldError(at, "has no meaning for an MXNet job", right, because))
-            if self.mode is Mode.ASYNC and self.clip is not None:
-                right = "leave `clip` out: servers apply each worker's gradients by themselves"
-                found.append(CrossFieldError(("clip",), "not in asynchronous mode", right, (("mode",),)))
-            if self.mode is Mode.ASYNC and self.elastic:
-                right = "sync; or parameterServer: ps-lite"
-                found.append(CrossFieldError(("mode",), "elastic servers are synchronous", right, _BY_SERVERS))
-            return found + self._served_conflicts("parameterServer: ps-lite", _BY_SERVERS)
-        found = self._served_conflicts("servers: {max: 0}, which is all-reduce", (("servers",),))
+    def _model_conflicts(self) -> Iterator[CrossFieldError]:
+        if self.model is None:
+            yield conflict("model", "required", "a model file; or a program")
+        elif self.data is None:
+            yield conflict("data", "required", "the data set, and its format")
+        if self.framework is Framework.ANY:
+            right = f"{Framework.MXNET.value} or {Framework.PYTORCH.value}"
+            yield conflict("framework", "only a program has any", right, "model")
+        if self.workers.max > (size := self.batch_size):
+            yield conflict(
+                "workers.max", f"more than batchSize, which is {size}", "at most one worker a sample", "batchSize"
+            )
+        yield from self._mxnet_conflicts() if self.framework is Framework.MXNET else self._pytorch_conflicts()
+
+    def _mxnet_conflicts(self) -> Iterator[CrossFieldError]:
+        nothing = "has no meaning for an MXNet job"
+        if self.servers.min == 0:
+            right = "1 or more; only PyTorch jobs train without parameter servers"
+            yield conflict("servers.min", "too small", right, "framework")
+        if self.optimizer is not None and self.optimizer.schedule is not None:
+            yield conflict("optimizer.schedule", nothing, "no schedule; only PyTorch jobs have them", "framework")
+        for field in ("deterministic", "autocast"):
+            if getattr(self, field):
+                yield conflict(field, nothing, f"leave `{field}` out; only PyTorch jobs have it", "framework")
+        if self.data is not None and self.data.readers:
+            right = "leave it out: the arrays of an MXNet job are in memory"
+            yield conflict("data.readers", nothing, right, "framework")
+        if self.mode is Mode.ASYNC and self.clip is not None:
+            right = "leave `clip` out: servers apply each worker's gradients by themselves"
+            yield conflict("clip", "not in asynchronous mode", right, "mode")
+        if self.mode is Mode.ASYNC and self.elastic:
+            right = "sync; or parameterServer: ps-lite"
+            yield conflict("mode", "elastic servers are synchronous", right, "parameterServer")
+        yield from self._served_conflicts("parameterServer: ps-lite", "parameterServer")
+
+    def _pytorch_conflicts(self) -> Iterator[CrossFieldError]:
+        yield from self._served_conflicts("servers: {max: 0}, which is all-reduce", "servers")
         if not self.has_servers and self.policy.servers:
             problem, right = "a PyTorch job without `servers` trains by all-reduce", "leave it out, or say spec.servers"
-            found.append(CrossFieldError(("policy", "servers"), problem, right, because))
+            yield conflict("policy.servers", problem, right, "framework")
         if self.mode is not Mode.SYNC:
-            problem = "workers of a PyTorch job step together"
-            found.append(CrossFieldError(("mode",), problem, "sync; or leave `mode` out", because))
+            yield conflict("mode", "workers of a PyTorch job step together", "sync; or leave `mode` out", "framework")
         if self.parameter_server is ParameterServer.ELASTIC:
             problem = "the servers of a PyTorch job are always elastic"
-            right = "leave `parameterServer` out"
-            found.append(CrossFieldError(("parameterServer",), problem, right, because))
-        return found
+            yield conflict("parameterServer", problem, "leave `parameterServer` out", "framework")
 
-    def _served_conflicts(self, instead: str, because: tuple[tuple[str, ...], ...]) -> list[CrossFieldError]:
+    def _served_conflicts(self, instead: str, because: str) -> Iterator[CrossFieldError]:
         """Of elastic servers with the optimizer, where the job names it or has MXNet's default."""
         named = "sgd" if self.optimizer is None else self.optimizer.name
-        if not (self.elastic and self.has_servers) or named.lower() in SERVED_OPTIMIZERS:
-            return []
-        right = f"{', '.join(SERVED_OPTIMIZERS)}; or {instead}"
-        return [CrossFieldError(("optimizer", "name"), "does not run on elastic servers", right, because)]
+        if self.elastic and self.has_servers and named.lower() not in SERVED_OPTIMIZERS:
+            right = f"{', '.join(SERVED_OPTIMIZERS)}; or {instead}"
+            yield conflict("optimizer.name", "does not run on elastic servers", right, because)
 
     @property
     def metric(self) -> str:
@@ -599,10 +445,14 @@ def _is_inside(path: str, folder: str) -> bool:
 class TrainingJob(SpecModel):
     """One job file's document."""
 
-    api_version: Literal["coach.dev/v1alpha1"] = Field(description="Version of this format.", examples=[API_VERSION])
-    kind: Literal["TrainingJob"] = Field(description="Kind of this document.", examples=["TrainingJob"])
-    metadata: Metadata = Field(description="Name and labels of the job.")
-    spec: JobSpec = Field(description="The job.")
+    api_version: Literal["coach.dev/v1alpha1"] = Field(examples=[API_VERSION])
+    """Version of this format."""
+    kind: Literal["TrainingJob"] = Field(examples=["TrainingJob"])
+    """Kind of this document."""
+    metadata: Metadata
+    """Name and labels of the job."""
+    spec: JobSpec
+    """The job."""
 
     @property
     def name(self) -> str:

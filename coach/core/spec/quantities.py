@@ -14,17 +14,8 @@ MEMORY_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 DURATION_PATTERN = r"^([0-9]{1,12}(\.[0-9]{1,3})?(ms|s|m|h|d)){1,5}$"
 
 _GIB = 1024.0**3
-_MEMORY_BYTES = {
-    "": 1.0,
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "Ki": 1024.0,
-    "Mi": 1024.0**2,
-    "Gi": _GIB,
-    "Ti": 1024.0**4,
-}
+_MEMORY_BYTES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_MEMORY_BYTES |= {"Ki": 1024.0, "Mi": 1024.0**2, "Gi": _GIB, "Ti": 1024.0**4}
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from coach.core.cluster import NOTHING, Allocation, Instance, Resources, Role
 from coach.core.money import PRICE_BOOKS, PriceBook
@@ -24,7 +25,7 @@ from coach.core.spec.types import (
     SpecModel,
     StrictBool,
     StrictInt,
-    conflicts,
+    conflict,
 )
 
 #: Largest number of workers or servers; a larger one is taken for a typing mistake.
@@ -59,61 +60,40 @@ CHANCE_OF_RUNNING_OUT = 0.05
 class Budget(SpecModel):
     """The most that the job may spend."""
 
-    amount: Number | None = Field(
-        default=None,
-        ge=1e-6,
-        le=1e9,
-        description="The most that may be spent, in `currency`.",
-        examples=[5.00],
-    )
-    currency: Currency | None = Field(
-        default=None,
-        description="ISO 4217 code, with an amount; the price book must have the same.",
-        examples=["USD"],
-    )
-    unlimited: OnlyTrue | None = Field(
-        default=None, description="True, in place of an amount: nothing limits what the job spends."
-    )
-    account: Identifier | None = Field(
-        default=None,
-        description="The budget over jobs that pays, as `coach budget set` made it; with an amount or in place of it. "
-        "An epoch starts when both cover it; where the account does not, the job waits.",
-        examples=["team-a"],
-    )
-    chance_of_running_out: Number | None = Field(
-        default=None,
-        gt=0.0,
-        le=0.5,
-        description="With an amount or account, of a job with a target: the probability that is accepted, for being "
-        "faster, that the money ends before the target is reached; without it 0.05. The smaller it is, the more money "
-        "is kept for epochs that may remain.",
-        examples=[0.05],
-    )
-    must_suffice: StrictBool = Field(
-        default=False,
-        description="With an amount, of a job with a target: whether the job is refused, or ended, where earlier runs "
-        "or its own start show with 95 % that the amount cannot reach the target (`BudgetTooSmall`). Without it that "
-        "is a warning.",
-    )
+    amount: Number | None = Field(default=None, ge=1e-6, le=1e9, examples=[5.00])
+    """The most that may be spent, in `currency`."""
+    currency: Currency | None = Field(default=None, examples=["USD"])
+    """ISO 4217 code, with an amount; the price book must have the same."""
+    unlimited: OnlyTrue | None = None
+    """True, in place of an amount: nothing limits what the job spends."""
+    account: Identifier | None = Field(default=None, examples=["team-a"])
+    """The budget over jobs that pays, as `coach budget set` made it; with an amount or in place of it. An epoch starts
+    when both cover it; where the account does not, the job waits.
+    """
+    chance_of_running_out: Number | None = Field(default=None, gt=0.0, le=0.5, examples=[0.05])
+    """With an amount or account, of a job with a target: the probability that is accepted, for being faster, that the
+    money ends before the target is reached; without it 0.05. The smaller it is, the more money is kept for epochs that
+    may remain.
+    """
+    must_suffice: StrictBool = False
+    """With an amount, of a job with a target: whether the job is refused, or ended, where earlier runs or its own start
+    show with 95 % that the amount cannot reach the target (`BudgetTooSmall`). Without it that is a warning.
+    """
 
-    @model_validator(mode="after")
-    def _is_an_amount_or_unlimited(self) -> Budget:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         either = "amount and currency, an account, or unlimited: true alone"
-        given = [key for key in ("amount", "currency") if getattr(self, key) is not None]
-        bound = [*given, *(["account"] if self.account is not None else [])]
-        if self.unlimited and bound:
-            raise conflicts(CrossFieldError((), f"both unlimited and {bound[0]}", either))
-        if self.unlimited and self.chance_of_running_out is not None:
-            problem = "has no meaning for an unlimited budget"
-            raise conflicts(CrossFieldError(("chanceOfRunningOut",), problem, either, (("unlimited",),)))
-        if self.must_suffice and self.amount is None:
-            raise conflicts(CrossFieldError(("mustSuffice",), "there is no amount", "an amount, or without it"))
-        if not self.unlimited and not bound:
-            raise conflicts(CrossFieldError((), "no amount", either))
-        if len(given) == 1:
-            missing = "currency" if given == ["amount"] else "amount"
-            raise conflicts(CrossFieldError((missing,), "required", either, ((given[0],),)))
-        return self
+        given = [key for key in ("amount", "currency", "account") if getattr(self, key) is not None]
+        if self.unlimited and given:
+            yield conflict("", f"both unlimited and {given[0]}", either)
+        elif self.unlimited and self.chance_of_running_out is not None:
+            yield conflict("chanceOfRunningOut", "has no meaning for an unlimited budget", either, "unlimited")
+        elif self.must_suffice and self.amount is None:
+            yield conflict("mustSuffice", "there is no amount", "an amount, or without it")
+        elif not self.unlimited and not given:
+            yield conflict("", "no amount", either)
+        elif (self.amount is None) != (self.currency is None):
+            missing = "currency" if given[0] == "amount" else "amount"
+            yield conflict(missing, "required", either, given[0])
 
     @property
     def chance(self) -> float:
@@ -124,25 +104,27 @@ class Budget(SpecModel):
 class Spot(SpecModel):
     """Spot nodes are used while they are there, and others where the deadline needs them."""
 
-    deadline: Annotated[Duration, Field(gt=0)] = Field(
-        description="From submission until the job should have ended, with its waits; a duration, or seconds. Where "
-        "this and the budget cannot both be kept, the budget is.",
-        examples=["52h"],
-    )
+    deadline: Annotated[Duration, Field(gt=0)] = Field(examples=["52h"])
+    """From submission until the job should have ended, with its waits; a duration, or seconds. Where this and the
+    budget cannot both be kept, the budget is.
+    """
 
 
 class InstancePrices(SpecModel):
     """A machine that is rented as one. A gang pays the largest of its shares of cores, memory and GPUs."""
 
-    hour: Price = Field(description="Price of one machine for one hour.", examples=[2.95])
-    cpu: Cpu = Field(description="Its cores.", examples=["16"])
-    memory: Memory = Field(description="Its memory.", examples=["200Gi"])
-    gpu: StrictInt = Field(default=0, ge=0, le=64, description="Its GPUs.")
-    whole: StrictBool = Field(default=False, description="Whether whole machines are paid, as many as the gang takes.")
-    by_hour: StrictBool = Field(
-        default=False,
-        description="Whether an hour begun is paid, of whole machines; without it, each second.",
-    )
+    hour: Price = Field(examples=[2.95])
+    """Price of one machine for one hour."""
+    cpu: Cpu = Field(examples=["16"])
+    """Its cores."""
+    memory: Memory = Field(examples=["200Gi"])
+    """Its memory."""
+    gpu: StrictInt = Field(default=0, ge=0, le=64)
+    """Its GPUs."""
+    whole: StrictBool = False
+    """Whether whole machines are paid, as many as the gang takes."""
+    by_hour: StrictBool = False
+    """Whether an hour begun is paid, of whole machines; without it, each second."""
 
     @property
     def instance(self) -> Instance:
@@ -150,40 +132,36 @@ class InstancePrices(SpecModel):
         cpu, memory = quantities.cores(self.cpu), quantities.gib(self.memory)
         return Instance(self.hour, cpu, memory, float(self.gpu), self.whole, self.by_hour)
 
-    @model_validator(mode="after")
-    def _has_something(self) -> InstancePrices:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if not self.instance.cpu or not self.instance.memory:
-            raise conflicts(CrossFieldError((), "a machine without cores or memory", "more than 0 of both"))
-        if self.by_hour and not self.whole:
-            problem = "a part of a machine, by the hour"
-            raise conflicts(CrossFieldError(("byHour",), problem, "together with whole: true", (("whole",),)))
-        return self
+            yield conflict("", "a machine without cores or memory", "more than 0 of both")
+        elif self.by_hour and not self.whole:
+            yield conflict("byHour", "a part of a machine, by the hour", "together with whole: true", "whole")
 
 
 class InlinePrices(SpecModel):
     """A user's own price book, in currency units."""
 
-    name: Identifier = Field(description="Name in reports; not that of a shipped book.", examples=["our-cluster"])
-    currency: Currency = Field(description="ISO 4217 code.", examples=["EUR"])
-    vcpu_second: Price = Field(description="Price of one core for one second.", examples=[0.00001])
-    gib_second: Price = Field(description="Price of one GiB of memory for one second.", examples=[0.000001])
-    gpu_second: Price = Field(default=0.0, description="Price of one GPU for one second.")
-    invocation: Price = Field(description="Price of one call of a function.", examples=[0.0])
-    instance: InstancePrices | None = Field(
-        default=None, description="A machine that the job's functions rent, in addition to the prices above."
-    )
-    offer: str | None = Field(
-        default=None,
-        max_length=200,
-        description="The offer of `coach prices` that these are of: where its price changes, the next epoch has the "
-        "new one.",
-    )
+    name: Identifier = Field(examples=["our-cluster"])
+    """Name in reports; not that of a shipped book."""
+    currency: Currency = Field(examples=["EUR"])
+    """ISO 4217 code."""
+    vcpu_second: Price = Field(examples=[0.00001])
+    """Price of one core for one second."""
+    gib_second: Price = Field(examples=[0.000001])
+    """Price of one GiB of memory for one second."""
+    gpu_second: Price = 0.0
+    """Price of one GPU for one second."""
+    invocation: Price = Field(examples=[0.0])
+    """Price of one call of a function."""
+    instance: InstancePrices | None = None
+    """A machine that the job's functions rent, in addition to the prices above."""
+    offer: str | None = Field(default=None, max_length=200)
+    """The offer of `coach prices` that these are of: where its price changes, the next epoch has the new one."""
 
-    @model_validator(mode="after")
-    def _is_not_a_shipped_name(self) -> InlinePrices:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.name in PRICE_BOOKS:
-            raise conflicts(CrossFieldError(("name",), "the name of a shipped price book", "another name"))
-        return self
+            yield conflict("name", "the name of a shipped price book", "another name")
 
     def book(self) -> PriceBook:
         """The same prices as the core's type."""
@@ -211,31 +189,34 @@ PriceBookRef = Annotated[
 class Range(SpecModel):
     """Limits of the number of instances of a role."""
 
-    min: StrictInt = Field(default=1, ge=1, le=MAX_INSTANCES, description="Smallest number in an epoch.")
-    max: StrictInt = Field(default=4, ge=1, le=MAX_INSTANCES, description="Largest number in an epoch.")
+    min: StrictInt = Field(default=1, ge=1, le=MAX_INSTANCES)
+    """Smallest number in an epoch."""
+    max: StrictInt = Field(default=4, ge=1, le=MAX_INSTANCES)
+    """Largest number in an epoch."""
 
-    @model_validator(mode="after")
-    def _is_not_empty(self) -> Range:
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         if self.min > self.max:
-            raise conflicts(
-                CrossFieldError(("min",), f"more than max, which is {self.max}", "at most max", (("max",),))
-            )
-        return self
+            yield conflict("min", f"more than max, which is {self.max}", "at most max", "max")
 
 
 class ServerRange(Range):
     """Limits of the number of parameter servers; 0 is all-reduce, which PyTorch jobs have."""
 
-    min: StrictInt = Field(default=1, ge=0, le=MAX_INSTANCES, description="Smallest number in an epoch.")
-    max: StrictInt = Field(default=4, ge=0, le=MAX_INSTANCES, description="Largest number in an epoch.")
+    min: StrictInt = Field(default=1, ge=0, le=MAX_INSTANCES)
+    """Smallest number in an epoch."""
+    max: StrictInt = Field(default=4, ge=0, le=MAX_INSTANCES)
+    """Largest number in an epoch."""
 
 
 class RoleResources(SpecModel):
     """Resources that one instance of a role requests and is billed for."""
 
-    cpu: Cpu = Field(description="Cores, as Kubernetes writes them: `500m` is half a core.", examples=["500m"])
-    memory: Memory = Field(description="Memory, as Kubernetes writes it.", examples=["1Gi"])
-    gpu: StrictInt = Field(default=0, ge=0, le=64, description="Whole GPU devices.")
+    cpu: Cpu = Field(examples=["500m"])
+    """Cores, as Kubernetes writes them: `500m` is half a core."""
+    memory: Memory = Field(examples=["1Gi"])
+    """Memory, as Kubernetes writes it."""
+    gpu: StrictInt = Field(default=0, ge=0, le=64)
+    """Whole GPU devices."""
 
     @property
     def resources(self) -> Resources:
@@ -243,25 +224,21 @@ class RoleResources(SpecModel):
         return Resources(quantities.cores(self.cpu), quantities.gib(self.memory), float(self.gpu))
 
 
-@lru_cache(maxsize=1 << 10)
-def _shared(*_each: Resources) -> dict[Allocation, Resources]:
-    """Cache of the requests of whole gangs, shared by jobs whose roles request the same."""
-    return {}
+@lru_cache(maxsize=1 << 16)
+def _total(allocation: Allocation, worker: Resources, server: Resources, scheduler: Resources) -> Resources:
+    """Cached for all jobs whose roles request the same."""
+    return scheduler + server * allocation.servers + worker * allocation.workers
 
 
 class RolesResources(SpecModel):
     """Resources that each role requests."""
 
-    scheduler: RoleResources | None = Field(
-        default=RoleResources(cpu="100m", memory="512Mi"),
-        description="Rendezvous of the parameter-server group; needs little. Programs have none.",
-    )
-    server: RoleResources = Field(
-        default=RoleResources(cpu="200m", memory="512Mi"), description="Holds and averages the weights."
-    )
-    worker: RoleResources = Field(
-        default=RoleResources(cpu="500m", memory="1Gi"), description="Computes the gradients."
-    )
+    scheduler: RoleResources | None = RoleResources(cpu="100m", memory="512Mi")
+    """Rendezvous of the parameter-server group; needs little. Programs have none."""
+    server: RoleResources = RoleResources(cpu="200m", memory="512Mi")
+    """Holds and averages the weights."""
+    worker: RoleResources = RoleResources(cpu="500m", memory="1Gi")
+    """Computes the gradients."""
 
     @cached_property
     def each(self) -> tuple[Resources, Resources, Resources]:
@@ -281,54 +258,26 @@ class RolesResources(SpecModel):
 
     def total(self, allocation: Allocation) -> Resources:
         """Resources of a whole gang of `allocation`: one scheduler, its servers and its workers."""
-        found = self._totals.get(allocation)
-        if found is None:
-            worker, server, scheduler = self.each
-            found = scheduler + server * allocation.servers + worker * allocation.workers
-            self._totals[allocation] = found
-        return found
-
-    @cached_property
-    def _totals(self) -> dict[Allocation, Resources]:
-        return _shared(*self.each)
+        return _total(allocation, *self.each)
 
 
 class Policy(SpecModel):
     """Policy that chooses the numbers of workers and servers of each epoch."""
 
-    name: PolicyName = Field(
-        default=PolicyName.COACH,
-        description="`coach` chooses epoch by epoch; `static` always uses `workers` and `servers`.",
-    )
-    workers: StrictInt | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_INSTANCES,
-        description="Workers of every epoch, for `static` only.",
-        examples=[2],
-    )
-    servers: StrictInt | None = Field(
-        default=None,
-        ge=0,
-        le=MAX_INSTANCES,
-        description="Servers of every epoch, for `static` only; without it 0 for PyTorch jobs without servers.",
-        examples=[2],
-    )
+    name: PolicyName = PolicyName.COACH
+    """`coach` chooses epoch by epoch; `static` always uses `workers` and `servers`."""
+    workers: StrictInt | None = Field(default=None, ge=1, le=MAX_INSTANCES, examples=[2])
+    """Workers of every epoch, for `static` only."""
+    servers: StrictInt | None = Field(default=None, ge=0, le=MAX_INSTANCES, examples=[2])
+    """Servers of every epoch, for `static` only; without it 0 for PyTorch jobs without servers."""
 
-    @model_validator(mode="after")
-    def _has_counts_when_static(self) -> Policy:
-        found = []
+    def _conflicts(self) -> Iterator[CrossFieldError]:
         for key, count in (("workers", self.workers), ("servers", self.servers)):
             if self.name is PolicyName.STATIC and count is None:
-                found.append(CrossFieldError((key,), "required", "a count, for the policy static", (("name",),)))
+                yield conflict(key, "required", "a count, for the policy static", "name")
             if self.name is not PolicyName.STATIC and count is not None:
                 right = "together with name: static, or spec.workers and spec.servers for limits"
-                found.append(
-                    CrossFieldError((key,), f"has no meaning for the policy {self.name.value}", right, (("name",),))
-                )
-        if found:
-            raise conflicts(*found)
-        return self
+                yield conflict(key, f"has no meaning for the policy {self.name.value}", right, "name")
 
     @property
     def allocation(self) -> Allocation | None:

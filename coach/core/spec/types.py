@@ -5,10 +5,16 @@ Nothing is coerced: `true` is not a number and `5` is not a text.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import re
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,70 +22,39 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     Strict,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from coach.core.spec import quantities
 
 SCHEMES = ("file", "s3", "gs")
 
-LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-_LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
-
-ARGUMENT_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,39}$"
-_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_IDENTIFIER_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
-_OPTIMIZER_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
-_IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$"
-_CONFIG_MAP_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
-_CURRENCY_PATTERN = r"^[A-Z]{3}$"
-_SHA256_PATTERN = r"^[0-9a-f]{64}$"
-_PYTHON_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,79}$"
-#: PyTorch's schedules have arguments such as T_max.
-SCHEDULE_ARGUMENT_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
-_SCHEDULE_PATTERN = r"^[A-Z][A-Za-z0-9]{0,39}$"
-METRIC_PATTERN = r"^[A-Za-z][A-Za-z0-9_.@/-]{0,63}$"
-#: Of a function's parameter.
-PARAMETER_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]{0,79}$"
-VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
-WORD_PATTERN = r"^[^\x00]*$"
-_KEY_PATTERN = r"^[-._a-zA-Z0-9]{1,253}$"
-MOUNT_PATTERN = r"^/[^\x00-\x1f\x7f:]{1,254}$"
-SIBLING_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*\.py$"
-URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
-
 #: Each pattern in words, for the message about a text that does not match.
 IN_WORDS = {
-    LABEL_KEY_PATTERN: "a label's name as in Kubernetes, such as team or example.com/team",
-    _LABEL_VALUE_PATTERN: "at most 63 letters, digits and -_. with a letter or digit at both ends",
-    ARGUMENT_NAME_PATTERN: "the name of an argument, such as momentum",
-    _NAME_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
-    _IDENTIFIER_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
-    SCHEDULE_ARGUMENT_PATTERN: "the name of an argument, such as step_size",
-    _OPTIMIZER_PATTERN: "the name of one of the framework's optimizers",
-    _PYTHON_NAME_PATTERN: "the name of a function or class in the model file",
-    _SCHEDULE_PATTERN: "the name of a class in torch.optim.lr_scheduler",
-    _IMAGE_PATTERN: "the name of a container image",
-    _CONFIG_MAP_PATTERN: "the name of an object of the cluster: a DNS name in lower case",
-    _KEY_PATTERN: "a key of a Secret: letters, digits and -._",
-    MOUNT_PATTERN: "a folder by its whole path, such as /data",
-    _CURRENCY_PATTERN: "three capital letters",
-    METRIC_PATTERN: "a metric's name: a letter, then at most 63 letters, digits and _.@/-",
-    PARAMETER_PATTERN: "the name of a function's parameter",
-    VARIABLE_PATTERN: "the name of an environment variable",
-    WORD_PATTERN: "text",
-    SIBLING_PATTERN: "a Python file in the model file's folder or below it, such as parts.py or parts/loss.py",
-    _SHA256_PATTERN: "64 hexadecimal digits in lower case",
-    URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
     quantities.CPU_PATTERN: "cores: a whole number, or a quantity",
     quantities.MEMORY_PATTERN: "memory: a number with Ki, Mi, Gi, k, M or G, or bytes",
     quantities.DURATION_PATTERN: "a whole number of seconds, or a duration",
 }
+#: Patterns of keys that a file's author makes up.
+OF_KEYS: set[str] = set()
+
+
+def form(
+    pattern: str, words: str, *, of_key: bool = False, min_length: int | None = None, max_length: int | None = None
+) -> StringConstraints:
+    """Text that matches `pattern`, which is `words`."""
+    IN_WORDS[pattern] = words
+    if of_key:
+        OF_KEYS.add(pattern)
+    return StringConstraints(pattern=pattern, min_length=min_length, max_length=max_length)
 
 
 def mistake(problem: str, right: str) -> PydanticCustomError:
@@ -192,22 +167,44 @@ OnlyTrue = Annotated[StrictBool, AfterValidator(_only_true), WithJsonSchema({"ty
 StrictInt = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Text = Annotated[str, Strict()]
+URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 Uri = Annotated[
     Text,
-    StringConstraints(min_length=1, max_length=LONGEST_URI, pattern=URI_PATTERN),
+    form(
+        URI_PATTERN,
+        "a path or URI without control characters, at most 2048 characters",
+        min_length=1,
+        max_length=LONGEST_URI,
+    ),
     AfterValidator(_uri),
 ]
-Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]
-Currency = Annotated[Text, StringConstraints(pattern=_CURRENCY_PATTERN)]
-Identifier = Annotated[Text, StringConstraints(pattern=_IDENTIFIER_PATTERN)]
-JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
-ObjectName = Annotated[Text, StringConstraints(pattern=_CONFIG_MAP_PATTERN)]
-SecretKeyName = Annotated[Text, StringConstraints(pattern=_KEY_PATTERN)]
-MountPath = Annotated[Text, StringConstraints(pattern=MOUNT_PATTERN)]
-Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
+Sha256 = Annotated[Text, form(r"^[0-9a-f]{64}$", "64 hexadecimal digits in lower case")]
+Currency = Annotated[Text, form(r"^[A-Z]{3}$", "three capital letters")]
+_NAME = "lower-case letters, digits and -, at most 40, with a letter or digit at both ends"
+Identifier = Annotated[Text, form(r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$", _NAME)]
+JobName = Annotated[Text, form(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", _NAME, min_length=1, max_length=40)]
+ObjectName = Annotated[
+    Text,
+    form(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$", "the name of an object of the cluster: a DNS name in lower case"),
+]
+SecretKeyName = Annotated[Text, form(r"^[-._a-zA-Z0-9]{1,253}$", "a key of a Secret: letters, digits and -._")]
+MountPath = Annotated[
+    Text, form(r"^/[^\x00-\x1f\x7f:]{1,254}$", "a folder by its whole path, such as /data", of_key=True)
+]
+Image = Annotated[Text, form(r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$", "the name of a container image")]
 #: The pattern bounds its length too; an API server's rules about it need that as a number.
-MetricName = Annotated[Text, StringConstraints(pattern=METRIC_PATTERN), Field(json_schema_extra={"maxLength": 64})]
-VariableName = Annotated[Text, StringConstraints(pattern=VARIABLE_PATTERN)]
+MetricName = Annotated[
+    Text,
+    form(
+        r"^[A-Za-z][A-Za-z0-9_.@/-]{0,63}$",
+        "a metric's name: a letter, then at most 63 letters, digits and _.@/-",
+        of_key=True,
+    ),
+    Field(json_schema_extra={"maxLength": 64}),
+]
+VariableName = Annotated[
+    Text, form(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$", "the name of an environment variable", of_key=True)
+]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 Cpu = Annotated[
@@ -239,17 +236,45 @@ Duration = Annotated[
 Argument = Annotated[Any, BeforeValidator(_argument)]
 #: An argument of a schedule: the same, with at most 100 numbers.
 ScheduleArgument = Annotated[Any, BeforeValidator(lambda value: _argument(value, 100))]
-ScheduleArgumentName = Annotated[str, StringConstraints(pattern=SCHEDULE_ARGUMENT_PATTERN)]
-ScheduleName = Annotated[Text, StringConstraints(pattern=_SCHEDULE_PATTERN)]
+#: PyTorch's schedules have arguments such as T_max.
+ScheduleArgumentName = Annotated[
+    str, form(r"^[A-Za-z][A-Za-z0-9_]{0,39}$", "the name of an argument, such as step_size", of_key=True)
+]
+ScheduleName = Annotated[Text, form(r"^[A-Z][A-Za-z0-9]{0,39}$", "the name of a class in torch.optim.lr_scheduler")]
 #: An argument of a model file's functions: true, false, a number, a text, or a list of at most 100 of them.
 ModelArgument = Annotated[Any, BeforeValidator(_model_argument)]
-ParameterName = Annotated[str, StringConstraints(pattern=PARAMETER_PATTERN)]
-SiblingName = Annotated[str, StringConstraints(max_length=200, pattern=SIBLING_PATTERN)]
-PythonName = Annotated[Text, StringConstraints(pattern=_PYTHON_NAME_PATTERN)]
-OptimizerName = Annotated[Text, StringConstraints(pattern=_OPTIMIZER_PATTERN)]
-ArgumentName = Annotated[str, StringConstraints(pattern=ARGUMENT_NAME_PATTERN)]
-LabelKey = Annotated[Text, StringConstraints(pattern=LABEL_KEY_PATTERN)]
-LabelValue = Annotated[Text, StringConstraints(pattern=_LABEL_VALUE_PATTERN)]
+ParameterName = Annotated[
+    str, form(r"^[a-zA-Z_][a-zA-Z0-9_]{0,79}$", "the name of a function's parameter", of_key=True)
+]
+SiblingName = Annotated[
+    str,
+    form(
+        r"^[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*\.py$",
+        "a Python file in the model file's folder or below it, such as parts.py or parts/loss.py",
+        of_key=True,
+        max_length=200,
+    ),
+]
+PythonName = Annotated[
+    Text, form(r"^[A-Za-z_][A-Za-z0-9_]{0,79}$", "the name of a function or class in the model file")
+]
+OptimizerName = Annotated[Text, form(r"^[A-Za-z][A-Za-z0-9_]{0,39}$", "the name of one of the framework's optimizers")]
+ArgumentName = Annotated[str, form(r"^[a-z][a-z0-9_]{0,39}$", "the name of an argument, such as momentum", of_key=True)]
+LabelKey = Annotated[
+    Text,
+    form(
+        r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+        "a label's name as in Kubernetes, such as team or example.com/team",
+        of_key=True,
+    ),
+]
+LabelValue = Annotated[
+    Text,
+    form(
+        r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$",
+        "at most 63 letters, digits and -_. with a letter or digit at both ends",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +294,15 @@ class CrossFieldError:
         return f"{where}: {self.problem} - {self.right}" if where else f"{self.problem} - {self.right}"
 
 
+def conflict(at: str, problem: str, right: str, *others: str) -> CrossFieldError:
+    """The same with paths as `budget.currency`."""
+    return CrossFieldError(_path(at), problem, right, tuple(map(_path, others)))
+
+
+def _path(keys: str) -> tuple[str, ...]:
+    return tuple(keys.split(".")) if keys else ()
+
+
 def conflicts(*found: CrossFieldError) -> PydanticCustomError:
     """All conflicts of one part as one error, which has them in `ctx["conflicts"]`."""
     return PydanticCustomError("conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found})
@@ -285,3 +319,42 @@ class SpecModel(BaseModel):
         validate_by_alias=True,
         hide_input_in_errors=True,
     )
+
+    def _conflicts(self) -> Iterator[CrossFieldError]:
+        """The fields of this part that do not go together."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if found := list(self._conflicts()):
+            raise conflicts(*found)
+        return self
+
+    @classmethod
+    def meaning(cls, field: str) -> str | None:
+        """What a field means: the text below it, which is read from the source when somebody asks."""
+        kinds = (kind for kind in cls.__mro__ if issubclass(kind, SpecModel))
+        found = (_texts(kind.__module__).get((kind.__name__, field)) for kind in kinds)
+        return next(filter(None, found), cls.model_fields[field].description)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, field in cls.model_fields.items():
+            if words := cls.meaning(name):
+                properties[field.alias or name]["description"] = words
+        return schema
+
+
+@cache
+def _texts(module: str) -> dict[tuple[str, str], str]:
+    """The texts below fields, by class and field."""
+    kinds = [node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.ClassDef)]
+    found: dict[tuple[str, str], str] = {}
+    for kind in kinds:
+        for pair in pairwise(kind.body):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(field)), ast.Expr(ast.Constant(str(text))):
+                    found[kind.name, field] = " ".join(text.split())
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -33,40 +33,34 @@ from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.jobfiles.search_space import SEARCH, SEED, TRIAL, Value, written
 
 
+@dataclass(eq=False)
 class Driver:
     """One search on a handler that has its account. After `begin` it acts on what happens, until it is `over`.
 
     `past`: jobs whose measurements new trials use. `say` shows a line that is in no journal.
     """
 
-    def __init__(  # noqa: PLR0917 - what it works on
-        self,
-        definition: Definition,
-        home: StateDirectory,
-        handler: Handler,
-        nodes: tuple[Node, ...],
-        past: Callable[[], Iterable[StoredJob]],
-        say: Callable[[str], None],
-    ) -> None:
-        self.definition = definition
-        self._home = home
-        self._handler = handler
-        self._nodes = nodes
-        self._past = past
-        self._say = say
-        self._policy = PRUNERS[definition.pruner]()
-        self._starting: set[str] = set()
-        self._pausing: set[str] = set()
-        self._drawn: tuple[int, list[dict[str, Value]]] = -1, []
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+    definition: Definition
+    home: StateDirectory
+    handler: Handler
+    nodes: tuple[Node, ...]
+    past: Callable[[], Iterable[StoredJob]]
+    say: Callable[[str], None]
+    _starting: set[str] = field(default_factory=set)
+    _pausing: set[str] = field(default_factory=set)
+    _drawn: tuple[int, list[dict[str, Value]]] = (-1, [])
+    _timer: asyncio.TimerHandle | None = None
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._policy = PRUNERS[self.definition.pruner]()
 
     def begin(self, starting: Collection[str] = ()) -> None:
         """Start or go on. Raises UserError where not even the first trial can be paid.
 
         `starting`: jobs of its own that were resumed just now.
         """
-        handler, definition = self._handler, self.definition
+        handler, definition = self.handler, self.definition
         # A handler that was killed may not have submitted the last one.
         parameters = definition.parameters[: len(self.standing.jobs)]
         deadline = definition.deadline or (definition.time_limit and handler.now() + definition.time_limit)
@@ -84,15 +78,15 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         with contextlib.suppress(ValueError):
-            self._handler.observers.remove(self._observe)
+            self.handler.observers.remove(self._observe)
         if not self._closed:  # Optuna takes seconds to import: not on the loop, which jobs need
             self._closed = True
-            asyncio.get_running_loop().run_in_executor(None, _save_study, self._home, self.standing)
+            asyncio.get_running_loop().run_in_executor(None, _save_study, self.home, self.standing)
 
     @property
     def standing(self) -> Standing:
         """The search as its jobs are now."""
-        return standing_on(self.definition, self._handler)
+        return standing_on(self.definition, self.handler)
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -120,12 +114,12 @@ class Driver:
         changed = replace(self.definition, **changes)
         if changed != self.definition:
             self.definition = changed
-            save(self._home, changed)
+            save(self.home, changed)
 
     def _observe(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         if isinstance(event, ev.JobSubmitted | ev.ResumeRequested):
             self._starting.discard(event.job)
-        job = self._handler.jobs.get(event.job)
+        job = self.handler.jobs.get(event.job)
         if job is None or job.job_file.metadata.labels.get(SEARCH) != self.definition.name:
             return
         if isinstance(event, ev.SuspendRequested):
@@ -173,7 +167,7 @@ class Driver:
         done = job.spec.target is not None and job.consecutive_hits >= job.spec.target.epochs_in_a_row
         if not (job.ended or done or (not now and (job.suspend or job.name in self._pausing)) or over(job)):
             self._pausing.add(job.name)
-            self._handler.suspend([job.name], now=now, why=f"paused by search {self.definition.name}: {why}")
+            self.handler.suspend([job.name], now=now, why=f"paused by search {self.definition.name}: {why}")
 
     def _decide(self, current: Job | None) -> None:
         """Give the free places their next epochs. `current`: a trial that is at the end of one."""
@@ -201,7 +195,7 @@ class Driver:
     def _choice(self, busy: set[str], current: Job | None) -> Next | End:
         """What the policy says, as long as money and time for the final seeds are left."""
         found, deadline = self.standing, self.definition.deadline
-        seconds = deadline - self._handler.now() if deadline else inf
+        seconds = deadline - self.handler.now() if deadline else inf
         view = found.view(busy | self._pausing, current.name if current else "", seconds, self._candidates())
         if found.kept[1] >= seconds:
             return End("the time left is for the final seeds")
@@ -228,10 +222,10 @@ class Driver:
         definition, number = self.definition, len(self.definition.parameters) + 1
         parameters = self._candidates()[choice.candidate]
         spec = definition.trial(number, parameters)
-        self._handler.refuse_unpayable(spec)
+        self.handler.refuse_unpayable(spec)
         self._keep(parameters=(*definition.parameters, parameters))
         self._submit(spec)
-        self._say(f"{spec.name}: {written(parameters)} ({choice.why})")
+        self.say(f"{spec.name}: {written(parameters)} ({choice.why})")
 
     def _start_finals(self) -> None:
         """Train the best parameters with other seeds, when no trial runs any more."""
@@ -250,25 +244,25 @@ class Driver:
             parameters = {**self.definition.parameters[found.best - 1], SEED: seed}
             spec = self.definition.trial(found.best, parameters, found.jobs[found.best].full_epoch_count)
             try:
-                self._handler.refuse_unpayable(spec)
+                self.handler.refuse_unpayable(spec)
             except UserError as error:
-                self._say(str(error))
+                self.say(str(error))
                 self.stop(str(error))
                 return
             self._submit(spec)
-            self._say(f"{spec.name}: the parameters of trial {found.best} with seed {seed}")
+            self.say(f"{spec.name}: the parameters of trial {found.best} with seed {seed}")
 
     def _resume(self, job: Job) -> None:
         self._starting.add(job.name)
-        self._handler.resume(job.name)
+        self.handler.resume(job.name)
 
     def _submit(self, spec: TrainingJob) -> None:
-        home = self._home
+        home = self.home
         self._starting.add(spec.name)
         home.make_folders(spec.name)
-        here = [StoredJob(job, home.journal(1), True, frozenset({self._nodes})) for job in self.jobs.values()]
-        points = known_points([*self._past(), *here], spec, self._nodes)
-        self._handler.submit(spec, checkpoints_uri(home, spec, self._handler.checkpoints), points)
+        here = [StoredJob(job, home.journal(1), True, frozenset({self.nodes})) for job in self.jobs.values()]
+        points = known_points([*self.past(), *here], spec, self.nodes)
+        self.handler.submit(spec, checkpoints_uri(home, spec, self.handler.checkpoints), points)
 
 
 def _save_study(home: StateDirectory, found: Standing) -> None:

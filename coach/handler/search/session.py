@@ -68,12 +68,11 @@ class SearchSession(Session):
     async def _main(self, journal: Journal, past: dict[str, StoredJob], planning: contextlib.ExitStack) -> None:
         self._listen_to_signals()
         suspend_orphans(journal)
-        platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
+        platform = self.make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = handler = Handler(platform, journal, self.policy, resumed=())
         handler.observers.append(self._observe)
         async with self._watched(), handler:
-            known = handler.accounts.known.get(self._definition.name)
-            if known is None or known.amount != self._account.amount:
+            if not self._account_is_set(handler):
                 handler.set_account(self._account)
             await handler.wait(lambda: self._account_is_set(handler))
             self._driver = driver = Driver(self._definition, self.home, handler, self.nodes, past.values, self._say)

@@ -8,7 +8,7 @@ from math import inf, sqrt
 from statistics import mean, stdev
 
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import REASON_INFO, Reason, State
+from coach.core.jobs.reasons import Reason, State
 from coach.core.money import to_amount
 from coach.core.search.trials import Search, Trial, TrialState
 from coach.core.spec.job import TrainingJob
@@ -256,7 +256,7 @@ class Standing:
             value = None if epoch is None else job.value(epoch)
             state = "failed" if failure(job) else "ended" if job.ended else "paused" if over(job) else "running"
             state = "best" if number == best else state
-            spent, why = to_amount(job.ledger.spent), job.message or REASON_INFO[job.reason].words
+            spent, why = to_amount(job.ledger.spent), job.message or job.reason.words
             at = None if epoch is None else epoch.ordinal
             parameters = self.definition.parameters[number - 1]
             rows.append(TrialRow(number, job.name, parameters, state, job.full_epoch_count, value, at, spent, why))

@@ -1,9 +1,8 @@
-"""Deletes a job's old checkpoints: kept are the best whole epoch's, the last two, and every so many by its job file."""
+"""Which checkpoints of a job go: kept are the best whole epoch's, the last two, and every so many by its job file."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,21 +12,10 @@ import fsspec
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
 
-log = logging.getLogger(__name__)
-
-
-#: Where functions reach the checkpoints, and their handler need not.
-_STORES = ("s3://", "gs://")
-
-
-def in_a_store(uri: str) -> bool:
-    """Whether it is in an object store: there the functions delete old checkpoints, with credentials of their own."""
-    return uri.startswith(_STORES)
-
 
 def _files(folder: str) -> tuple[Any, str]:
     """The file system of a URI and the path in it. Raises UserError where no package knows it."""
-    if in_a_store(folder):
+    if folder.startswith(("s3://", "gs://")):
         try:
             from obstore.fsspec import FsspecStore
         except ImportError as error:
@@ -39,42 +27,23 @@ def _files(folder: str) -> tuple[Any, str]:
     return found
 
 
-def sweep(folder: str, *keep: str | None) -> None:
-    """Delete a job's older checkpoints in `folder` (a URI). What cannot be deleted stays.
-
-    Checkpoints are called `<job>.<attempt>.ckpt`; the one of the last attempt in `keep` names the job, and earlier
-    attempts are older. Of `keep` None is nothing, and more may be in it than is there. Other jobs' files stay, as do
-    checkpoints of later epochs. Unfinished files of killed workers are deleted too.
-    """
-    names = {uri.rpartition("/")[2] for uri in keep if uri}
-    job, last = max(map(_parts, names), key=lambda parts: parts[1])
-    try:
-        files, path = fsspec.core.url_to_fs(folder)
-        for file in files.ls(path, detail=False):
-            name = str(file).rpartition("/")[2]
-            owner, attempt = _parts(name.removeprefix(".").removesuffix(".part") if _begun(name) else name)
-            if owner == job and 0 <= attempt < last and name not in names:
-                files.rm_file(file)
-    except Exception as error:  # each file system has errors of its own
-        log.warning("old checkpoints in %s stay: %s", folder, error)
-
-
 def obsolete(job: Job) -> list[str]:
-    """URIs from the third-last epoch's checkpoint to the second-last's, those of failed attempts between them too.
+    """URIs from the second-last epoch's checkpoint to the last's, those of failed attempts between them too.
 
-    And of the epoch that was the best before the last one. Without the best. Functions delete them where the handler
-    does not see the folder: each epoch the next ones.
+    And of the epoch that was the best before the last one. Without the best. The functions delete them when they have
+    written the next one: where they are, the handler need not reach.
     """
-    if len(job.epochs) < 3:
+    if len(job.epochs) < 2:
         return []
-    written = [epoch.report.weights for epoch in job.epochs[-3:]]
-    (name, first), (_, end) = (_parts(uri.rpartition("/")[2]) for uri in written[:2])
+    written = [epoch.report.weights for epoch in job.epochs[-2:]]
+    (name, first), (_, end) = (_parts(uri.rpartition("/")[2]) for uri in written)
     found = [f"{job.checkpoints}/{name}.{attempt}.ckpt" for attempt in range(first, end)]
     best, before = job.best, job.best_of(job.epochs[:-1])
     if before is not None and before is not best and before.report.weights not in written:
         found.append(before.report.weights)
     keep = kept(job)
-    return [uri for uri in found if uri not in keep]
+    unfinished = [f"{job.checkpoints}/.{name}.{attempt}.ckpt.part" for attempt in range(first + 1, end)]
+    return [uri for uri in found if uri not in keep] + unfinished
 
 
 def kept(job: Job) -> set[str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from coach.core.jobs.actions import Action, SetAllocation
-from coach.core.jobs.events import Event
+from coach.core.jobs.events import Event, JobSubmitted
+from coach.core.jobs.transitions import EVENTS as KINDS_OF_EVENTS
+from coach.core.jobs.transitions import TRANSITIONS
 
 Record = Event | Action
 
-TYPES: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Action))}
-EVENTS = frozenset(kind.__name__ for kind in get_args(Event))
+TYPES: dict[str, type] = {kind.__name__: kind for kind in (*TRANSITIONS, JobSubmitted)}
+EVENTS = frozenset(kind.__name__ for kind in (*KINDS_OF_EVENTS, JobSubmitted))
 
 
 @cache

@@ -6,7 +6,7 @@ import itertools
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -17,157 +17,87 @@ from coach.core.jobs.epoch import Epoch
 UNPACKED = 10_000
 
 _EPOCHS: TypeAdapter[list[Epoch]] = TypeAdapter(list[Epoch])
+#: Packed epochs that were read last, unpacked.
+_LATELY: OrderedDict[bytes, list[Epoch]] = OrderedDict()
+_LOCK = threading.Lock()
 
 
-class EpochArchive(list[Epoch]):
-    """Behaves as the list of all epochs; its own items are the last ones, the earlier ones are `packed`.
+class EpochArchive(MutableSequence[Epoch]):
+    """All epochs of a job: the `last` ones, and those before them `packed`.
 
-    `packed` is a sequence of zlib streams, each of a JSON array, with `count` epochs in all. They are read-only: a
-    change to one changes a copy. The last epoch is never packed, as it may still be charged.
+    `packed` is a sequence of zlib streams, each of a JSON array, with `count_packed` epochs in all. They are read-only:
+    a change to one is lost. The last epoch is never packed, as it may still be charged.
     """
 
     def __init__(self, last: Iterable[Epoch] = (), packed: bytes = b"", count: int = 0) -> None:
-        super().__init__(last)
+        self.last = list(last)
         self.packed = packed
         self.count_packed = count
-        self._unpacked: list[Epoch] | None = None
-        self._unpacked_count = 0
-
-    @classmethod
-    def of(cls, epochs: list[Epoch]) -> EpochArchive:
-        """The same epochs; `epochs` itself if it is an archive."""
-        return epochs if isinstance(epochs, cls) else cls(epochs)
-
-    @property
-    def last(self) -> list[Epoch]:
-        """Those that are not packed."""
-        return list(super().__iter__())
 
     def pack(self) -> None:
-        """Pack all but the last. The time depends on the new epochs only: those packed before are not touched."""
-        new = self.last[:-1]
-        if not new:
-            return
-        known = self._unpacked if self.count_packed else []
-        self.packed += zlib.compress(_EPOCHS.dump_json(new), 1)
-        self.count_packed += len(new)
-        super().__delitem__(slice(0, len(new)))
-        self._unpacked = None
-        if known is not None:
-            _LATELY.keep(self, [*known, *new])
-
-    def _before(self) -> list[Epoch]:
-        """Those that are packed."""
-        if not self.count_packed:
-            return []
-        if (found := self._unpacked) is None:
-            found, data = [], self.packed
-            while data:
-                stream = zlib.decompressobj()
-                found += _EPOCHS.validate_json(stream.decompress(data))
-                data = stream.unused_data
-        _LATELY.keep(self, found)
-        return found
-
-    def _unpack(self) -> None:
-        """Become a plain list."""
-        before = self._before()
-        self.packed, self.count_packed, self._unpacked = b"", 0, None
-        super().__setitem__(slice(0, 0), before)
+        """Pack all but the last. Those packed before are not touched."""
+        if new := self.last[:-1]:
+            with _LOCK:
+                known = _LATELY.pop(self.packed, None) if self.packed else []
+            self.packed += zlib.compress(_EPOCHS.dump_json(new), 1)
+            self.count_packed += len(new)
+            self.last = self.last[-1:]
+            if known is not None:
+                _keep(self.packed, [*known, *new])
 
     def __len__(self) -> int:
-        return self.count_packed + super().__len__()
-
-    def __bool__(self) -> bool:
-        return len(self) > 0
+        return self.count_packed + len(self.last)
 
     def __iter__(self) -> Iterator[Epoch]:
-        return itertools.chain(self._before(), super().__iter__()) if self.count_packed else super().__iter__()
-
-    def __reversed__(self) -> Iterator[Epoch]:
-        yield from super().__reversed__()
-        yield from reversed(self._before())
+        return itertools.chain(_unpacked(self.packed), self.last)
 
     def __getitem__(self, index: Any) -> Any:
-        if not isinstance(index, int):
+        if isinstance(index, slice):
             return list(self)[index]
-        before = self.count_packed
-        if 0 <= index < before:
-            known = self._unpacked  # a loop over indices does not mark them as read each time
-            return (self._before() if known is None else known)[index]
-        if index >= 0:
-            return super().__getitem__(index - before)
-        if before and index < -super().__len__():
-            return self._before()[index + super().__len__()]
-        return super().__getitem__(index)
+        at = range(len(self))[index] - self.count_packed
+        return self.last[at] if at >= 0 else _unpacked(self.packed)[at]
 
-    def __radd__(self, other: list[Epoch]) -> list[Epoch]:
-        # Without it list.__add__ would copy our own items only, and miss the packed ones.
-        return [*other, *self]
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._unpack()[index] = value
 
-    def __reduce__(self) -> Any:
-        return list, (list(self),)
+    def __delitem__(self, index: Any) -> None:
+        del self._unpack()[index]
 
+    def insert(self, index: int, value: Epoch) -> None:
+        """As of a list."""
+        (self.last if index >= len(self) else self._unpack()).insert(index, value)
 
-class _Lately:
-    """The archives whose epochs are kept unpacked: those read last."""
+    def _unpack(self) -> list[Epoch]:
+        self.last, self.packed, self.count_packed = list(self), b"", 0
+        return self.last
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[int, EpochArchive] = OrderedDict()
-        self._epochs = 0
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list | EpochArchive) and list(self) == list(other)
 
-    def keep(self, owner: EpochArchive, epochs: list[Epoch]) -> None:
-        with self._lock:
-            if self._kept.pop(id(owner), None) is not None:
-                self._epochs -= owner._unpacked_count
-            self._kept[id(owner)] = owner
-            owner._unpacked, owner._unpacked_count = epochs, len(epochs)
-            self._epochs += len(epochs)
-            while self._epochs > UNPACKED and len(self._kept) > 1:
-                _, oldest = self._kept.popitem(last=False)
-                self._epochs -= oldest._unpacked_count
-                oldest._unpacked = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
-_LATELY = _Lately()
+def _unpacked(packed: bytes) -> list[Epoch]:
+    if not packed:
+        return []
+    with _LOCK:
+        if (found := _LATELY.get(packed)) is not None:
+            _LATELY.move_to_end(packed)
+            return found
+    found, data = [], packed
+    while data:
+        stream = zlib.decompressobj()
+        found += _EPOCHS.validate_json(stream.decompress(data))
+        data = stream.unused_data
+    _keep(packed, found)
+    return found
 
 
-def _as_list(name: str) -> Any:
-    plain = getattr(list, name)
-
-    def method(self: EpochArchive, *arguments: Any) -> Any:
-        return plain(list(self), *(list(other) if isinstance(other, EpochArchive) else other for other in arguments))
-
-    method.__name__ = name
-    return method
-
-
-def _changing(name: str) -> Any:
-    plain = getattr(list, name)
-
-    def method(self: EpochArchive, *arguments: Any, **named: Any) -> Any:
-        self._unpack()
-        return plain(self, *arguments, **named)
-
-    method.__name__ = name
-    return method
-
-
-for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__mul__", "__rmul__"):
-    setattr(EpochArchive, _name, _as_list(_name))
-for _name in ("__contains__", "__repr__", "copy", "count", "index"):
-    setattr(EpochArchive, _name, _as_list(_name))
-#: `append` and `extend` are the list's own: new epochs come last.
-for _name in (
-    "__setitem__",
-    "__delitem__",
-    "__imul__",
-    "clear",
-    "insert",
-    "pop",
-    "remove",
-    "reverse",
-    "sort",
-):
-    setattr(EpochArchive, _name, _changing(_name))
+def _keep(packed: bytes, epochs: list[Epoch]) -> None:
+    with _LOCK:
+        _LATELY[packed] = epochs
+        while len(_LATELY) > 1 and sum(map(len, _LATELY.values())) > UNPACKED:
+            _LATELY.popitem(last=False)

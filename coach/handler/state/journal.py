@@ -26,16 +26,16 @@ from coach.core.jobs.events import AccountSet, HandlerStarted, JobSubmitted, Nod
 from coach.core.jobs.fold import apply, submitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
-from coach.handler.private_files import make_folder, open_lock, opener
+from coach.handler.private_files import locked, make_folder, open_lock, opener
 from coach.handler.state.codec import Record, decode, encode
 from coach.handler.state.journal_file import (
     HANDLING,
     REQUEST,
     REQUESTED,
+    JournalBusyError,
     acquire_fence,
     check_version,
-    lock_file,
-    written_term,
+    meta,
 )
 from coach.handler.state.snapshots import dump, load, shape
 
@@ -56,12 +56,8 @@ INSERT OR REPLACE INTO snapshots (job, born, seq, shape, body, count, epochs)
 SELECT ?1, (SELECT min(seq) FROM records WHERE job = ?1), (SELECT max(seq) FROM records), ?2, ?3, ?4, ?5
 """
 
-#: Estimated bytes of a record, where they were not counted.
-RECORD_BYTES = 512
 #: The record with the latest time is among so many last ones: records are written nearly in the order of time.
 LAST_RECORDS = 1_000
-#: A job's first snapshot is made after so many bytes of records: a few epochs.
-MIN_BYTES = 8 * 1024
 
 
 class Journal:
@@ -76,8 +72,6 @@ class Journal:
         self._connection = connection
         self._lock = lock
         self._token = token
-        #: By job: bytes of records later than its snapshot, and bytes of the snapshot.
-        self._unknown: dict[str, tuple[int, int]] = {}
 
     @classmethod
     def write(cls, path: Path, term: int | None = None) -> Journal:
@@ -92,7 +86,8 @@ class Journal:
         lock = open_lock(file)
         connection = None
         try:
-            lock_file(path, lock)
+            if not locked(lock, 0.1, 0.2):  # `held` of another process locks it for a moment
+                raise JournalBusyError(f"{path}: another handler has this journal")
             with contextlib.suppress(FileExistsError):  # SQLite gives its other files the mode of this one
                 open(path, "x", opener=opener).close()
             connection = sqlite3.connect(path, isolation_level=None)
@@ -136,10 +131,6 @@ class Journal:
                 self._connection.executemany("INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
-        for _, job, _, body in rows:
-            if job in self._unknown:
-                unknown, known = self._unknown[job]
-                self._unknown[job] = unknown + len(body), known
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -147,29 +138,13 @@ class Journal:
         self.may_write()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            (token,) = self._connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
-            if token != self._token:
+            if meta(self._connection, "fence") != self._token:
                 raise PermanentError(f"{self.path}: another handler took this journal over; this one stops")
             yield
             self._connection.execute("COMMIT")
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-
-    def snapshot_due(self, job: str) -> bool:
-        """Whether a job's records since its last snapshot take as many bytes as the snapshot: time for the next.
-
-        So all its snapshots together take no more bytes than its records, and few records are left to fold, however
-        many epochs it has.
-        """
-        if job not in self._unknown:
-            query = "SELECT seq, length(body) + length(epochs) FROM snapshots WHERE job = ? AND shape = ?"
-            seq, known = self._connection.execute(query, (job, shape())).fetchone() or (0, 0)
-            query = "SELECT count(*) FROM records WHERE job = ? AND seq > ?"
-            (records,) = self._connection.execute(query, (job, seq)).fetchone()
-            self._unknown[job] = records * RECORD_BYTES, known
-        unknown, known = self._unknown[job]
-        return unknown >= max(known, MIN_BYTES)
 
     def save_snapshots(self, *jobs: Job) -> None:
         """Save jobs as of the last record, in one transaction: earlier records need not be folded again.
@@ -185,9 +160,6 @@ class Journal:
         except (sqlite3.Error, ValueError) as error:
             names = ", ".join(job.name for job in jobs)
             log.warning("%s: %s: not remembered, starting will take longer: %s", self.path, names, error)
-        else:
-            for name, _, body, _, epochs in rows:
-                self._unknown[name] = 0, len(body) + len(epochs)
         finally:
             self._connection.execute("PRAGMA synchronous=FULL")
 
@@ -196,10 +168,9 @@ class Journal:
 
         Raises PermanentError at a record that cannot be read.
         """
-        where, values = ("job = ? AND", (job, after)) if job is not None else ("", (after,))
-        query = f"SELECT seq, type, body FROM records WHERE {where} seq > ? ORDER BY seq"  # noqa: S608
-        for seq, name, body in self._connection.execute(query, values):
-            yield seq, self._decoded(seq, name, body)
+        if job is None:
+            return self._select("seq > ?", after)
+        return self._select("job = ? AND seq > ?", job, after)
 
     def rows(self, jobs: Sequence[str], after: int = 0, most: int = -1) -> Iterator[tuple[int, str, str]]:
         """(seq, type, body as JSON) of the first `most` records later than `after` that are of `jobs` or of no job."""
@@ -209,15 +180,17 @@ class Journal:
 
     def records_of(self, job: str, after: int = 0) -> Iterator[tuple[int, Record]]:
         """(seq, record) of one job and of its handlers. Raises PermanentError at one that cannot be read."""
-        for seq, name, body in self.rows((job,), after):
-            yield seq, self._decoded(seq, name, body)
+        return self._select("job IN ('', ?) AND seq > ?", job, after)
 
-    def _decoded(self, seq: int, name: str, body: str) -> Record:
-        try:
-            return decode(name, body)
-        except (KeyError, ValueError) as error:
-            what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
-            raise PermanentError(f"{self.path}: {what}") from error
+    def _select(self, where: str, *values: Any) -> Iterator[tuple[int, Any]]:
+        """(seq, record) in order. Raises PermanentError at a record that cannot be read."""
+        query = f"SELECT seq, type, body FROM records WHERE {where} ORDER BY seq"  # noqa: S608
+        for seq, name, body in self._connection.execute(query, values):
+            try:
+                yield seq, decode(name, body)
+            except (KeyError, ValueError) as error:
+                what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
+                raise PermanentError(f"{self.path}: {what}") from error
 
     def last_seq(self) -> int:
         """Number of the last record; 0 for an empty journal."""
@@ -225,14 +198,13 @@ class Journal:
         return seq or 0
 
     def term(self) -> int:
-        """See `written_term`."""
-        return written_term(self._connection)
+        """The highest term of a handler that led by a lease and had it; 0 for none."""
+        return meta(self._connection, "term")
 
     @property
     def identity(self) -> str:
         """What distinguishes this journal from all others, as hexadecimal digits; 0 for one of an earlier release."""
-        row = self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
-        return f"{row[0] if row else 0:x}"
+        return f"{meta(self._connection, 'identity'):x}"
 
     def last_seqs(self) -> dict[str, int]:
         """By job: the number of its last record."""
@@ -278,9 +250,7 @@ class Journal:
     def _of_types(self, job: str, *types: type) -> Iterator[tuple[int, Any]]:
         """(seq, record) of one job, of these types alone."""
         marks = ", ".join("?" * len(types))
-        query = f"SELECT seq, type, body FROM records WHERE job = ? AND type IN ({marks}) ORDER BY seq"  # noqa: S608
-        for seq, name, body in self._connection.execute(query, (job, *(each.__name__ for each in types))):
-            yield seq, self._decoded(seq, name, body)
+        return self._select(f"job = ? AND type IN ({marks})", job, *(each.__name__ for each in types))
 
     def _snapshots(self) -> dict[str, tuple[int, int, Job]]:
         """By job with a snapshot: its first record, the last record in the snapshot, and the job."""
@@ -294,9 +264,7 @@ class Journal:
 
     def handling(self) -> Iterator[Record]:
         """The records that say which handler had which job when, in order."""
-        query = f"SELECT seq, type, body FROM records WHERE {HANDLING} ORDER BY seq"  # noqa: S608
-        for row in self._connection.execute(query):
-            yield self._decoded(*row)
+        return (record for _, record in self._select(HANDLING))
 
     def requested(self, request: str) -> list[tuple[str, int, str, str]]:
         """(request, seq, type, job) of the records that were written for requests that begin with `request`."""
@@ -308,14 +276,12 @@ class Journal:
 
     def nodes(self) -> tuple[Node, ...]:
         """The available nodes of the handler that started last; none for an empty journal."""
-        query = "SELECT seq, type, body FROM records WHERE job = '' AND type = ? ORDER BY seq DESC LIMIT 1"
-        row = self._connection.execute(query, (HandlerStarted.__name__,)).fetchone()
-        started = row and self._decoded(*row)
-        if not isinstance(started, HandlerStarted):
-            return ()
-        nodes, unavailable = started.nodes, started.unavailable
-        for _, record in self.records("", row[0]):
-            if isinstance(record, NodesChanged):
+        query = "SELECT max(seq) FROM records WHERE job = '' AND type = ?"
+        (started,) = self._connection.execute(query, (HandlerStarted.__name__,)).fetchone()
+        nodes: tuple[Node, ...] = ()
+        unavailable: tuple[str, ...] = ()
+        for _, record in self.records("", (started or 1) - 1):
+            if isinstance(record, HandlerStarted | NodesChanged):
                 nodes = nodes if record.nodes is None else record.nodes
                 unavailable = record.unavailable
         return tuple(node for node in nodes if node.name not in unavailable)
@@ -346,16 +312,21 @@ class Journal:
 
 
 def fold(records: Iterable[Record]) -> dict[str, Job]:
-    """Jobs by name, from records in order. Records of no job concern every job before them."""
+    """Jobs by name, from records in order."""
     found: dict[str, Job] = {}
     for record in records:
-        if isinstance(record, JobSubmitted):
-            if record.job not in found:
-                found[record.job] = submitted(record)
-        elif record.job:
-            if record.job in found:
-                apply(found[record.job], record)
-        else:
-            for job in found.values():
-                apply(job, record)
+        take_in(found, record)
     return found
+
+
+def take_in(known: dict[str, Job], record: Record) -> None:
+    """Update jobs by one more record. One of no job concerns every job before it."""
+    if isinstance(record, JobSubmitted):
+        if record.job not in known:
+            known[record.job] = submitted(record)
+    elif record.job:
+        if record.job in known:
+            apply(known[record.job], record)
+    else:
+        for job in known.values():
+            apply(job, record)

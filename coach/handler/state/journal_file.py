@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
-import time
 from pathlib import Path
-from typing import IO
 
 from coach.core.errors import PermanentError, UserError
 
@@ -47,18 +44,6 @@ class JournalBusyError(UserError):
     """Another handler writes this journal."""
 
 
-def lock_file(path: Path, lock: IO[str]) -> None:
-    """Lock the file for the one handler. `Journal.held` of another process holds it for a moment: try again."""
-    for pause in (0.1, 0.2, None):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if pause is None:
-                raise JournalBusyError(f"{path}: another handler has this journal") from error
-            time.sleep(pause)
-
-
 def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None = None) -> int:
     """Prepare the file for writing; the fencing token, higher than any before it.
 
@@ -75,32 +60,36 @@ def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None =
             (SCHEMA_VERSION,),
         )
         if term is not None:
-            if (last := written_term(connection)) >= term:
+            if (last := meta(connection, "term")) >= term:
                 raise PermanentError(f"{path}: a handler of term {last} has it; this one, of term {term}, stops")
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('term', ?)", (term,))
         connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
-        token: int = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()[0]
+        token = meta(connection, "fence")
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise PermanentError(f"{path}: cannot be used as a journal: {error}") from error
     return token
 
 
-def written_term(connection: sqlite3.Connection) -> int:
-    """The highest term that has opened a journal for writing; 0 where none has led by a lease."""
-    row = connection.execute("SELECT value FROM meta WHERE key = 'term'").fetchone()
+def meta(connection: sqlite3.Connection, key: str) -> int:
+    """What a journal says of itself: `version`; `fence`, the token of the last handler that opened it for writing.
+
+    `term`: the highest that has done so, of handlers that lead by a lease. `identity`: a number that no other journal
+    has. 0 where it is not there.
+    """
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return int(row[0]) if row else 0
 
 
 def check_version(path: Path, connection: sqlite3.Connection) -> None:
     """Raises PermanentError for a file that is no journal, or of another version."""
     try:
-        row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+        version = meta(connection, "version")
     except sqlite3.Error as error:
         raise PermanentError(f"{path}: not a journal of Coach: {error}") from error
-    if row and row[0] != SCHEMA_VERSION:
-        other = "a later" if row[0] > SCHEMA_VERSION else "an earlier"
+    if version not in (0, SCHEMA_VERSION):
+        other = "a later" if version > SCHEMA_VERSION else "an earlier"
         raise PermanentError(
-            f"{path}: written by {other} Coach (journal version {row[0]}, this one reads {SCHEMA_VERSION}); "
+            f"{path}: written by {other} Coach (journal version {version}, this one reads {SCHEMA_VERSION}); "
             "read it with that one, or set COACH_HOME to another folder"
         )

@@ -35,9 +35,23 @@ _OTHERWISE: dict[str, Any] = {
 }
 
 
+#: A job's first snapshot is made after so many epochs.
+FIRST_EPOCHS = 3
+
+
+def due(job: Job) -> bool:
+    """Whether it is time for a job's next snapshot: it has half as many epochs again as the last one.
+
+    So all its snapshots together take no more bytes than its records, and few records are left to fold.
+    """
+    packed = job.epochs.count_packed if isinstance(job.epochs, EpochArchive) else 0
+    return len(job.epochs) - packed > max(packed // 2, FIRST_EPOCHS)
+
+
 def dump(job: Job) -> tuple[str, int, bytes]:
     """The job, how many of its epochs are packed, and the packed epochs. Packs them in the job itself too."""
-    job.epochs = epochs = EpochArchive.of(job.epochs)
+    epochs = job.epochs if isinstance(job.epochs, EpochArchive) else EpochArchive(job.epochs)
+    job.epochs = epochs
     epochs.pack()
     values = {name: getattr(job, name) for name in _types()}
     values["job_file"] = job.job_file.to_json()

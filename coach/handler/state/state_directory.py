@@ -159,17 +159,14 @@ class StateDirectory:
         tighten(self.path)
         found = []
         for path in self.journals():
-            journal = Journal.read(path)
-            try:
-                jobs, handlers = journal.jobs(), _Handlers.of(journal.handling())
-                held = journal.held
-            except (LookupError, TypeError, ValueError) as error:
-                raise PermanentError(
-                    f"{path}: cannot be read, it may be of another version of Coach ({type(error).__name__}: {error}); "
-                    "move it away, or set COACH_HOME to another folder"
-                ) from error
-            finally:
-                journal.close()
+            with contextlib.closing(Journal.read(path)) as journal:
+                try:
+                    jobs, handlers, held = journal.jobs(), _Handlers.of(journal.handling()), journal.held
+                except (LookupError, TypeError, ValueError) as error:
+                    raise PermanentError(
+                        f"{path}: cannot be read, it may be of another version of Coach "
+                        f"({type(error).__name__}: {error}); move it away, or set COACH_HOME to another folder"
+                    ) from error
             for name, job in jobs.items():
                 asked_at, stopped = handlers.asked_at.get(name, 0.0), name in handlers.stopped
                 found.append(StoredJob(job, path, held, handlers.nodes(job), asked_at, stopped))
@@ -181,27 +178,18 @@ class StateDirectory:
 
     def records_after(self, past: StoredJob, after: int) -> list[tuple[int, Record]]:
         """(seq, record) of those later than `after`."""
-        journal = Journal.read(past.journal)
-        try:
+        with contextlib.closing(Journal.read(past.journal)) as journal:
             return list(journal.records_of(past.job.name, after))
-        finally:
-            journal.close()
 
     def nodes(self, past: StoredJob) -> tuple[Node, ...]:
         """The cluster of the handler that has the job's journal, or had it last."""
-        journal = Journal.read(past.journal)
-        try:
+        with contextlib.closing(Journal.read(past.journal)) as journal:
             return journal.nodes()
-        finally:
-            journal.close()
 
     def held(self, past: StoredJob) -> bool:
         """Whether a handler has the job's journal now."""
-        journal = Journal.read(past.journal)
-        try:
+        with contextlib.closing(Journal.read(past.journal)) as journal:
             return journal.held
-        finally:
-            journal.close()
 
     @contextlib.contextmanager
     def planning(self, busy: Callable[[], None] = lambda: None) -> Iterator[None]:

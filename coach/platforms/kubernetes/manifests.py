@@ -6,10 +6,10 @@ import base64
 import math
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from coach.core.cluster import Pod, PodId, Role
-from coach.core.spec.job import Framework, TrainingJob
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.platforms.base import GangSize
 from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.settings import USER, Settings
@@ -17,6 +17,8 @@ from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.nodes import affinity
 from coach.platforms.kubernetes_api.pods import requests
 
+#: A pod's volume, and where its container mounts it.
+Volume = tuple[Object, list[Object]]
 #: Labels by which the scheduler knows the members of a gang (`docs/reference/scheduler.md`).
 JOB, ROLE, INDEX = "coach.dev/job", "coach.dev/role", "coach.dev/index"
 #: Labels of a job that was applied as a TrainingJob: the object's name and unique id.
@@ -51,69 +53,77 @@ GRACE_SECONDS = 1
 
 
 def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> Object:
-    """The pod of one function of a job. It names a node, or a kind of nodes, only where that was chosen."""
-    # `kubectl drain` and cluster autoscalers evict no pod without a controller: nothing would create it again.
-    owners = [one | {"controller": True} for one in owners]
-    spec: dict[str, Any] = {
+    """The pod of one function of a job."""
+    container = {
+        "name": "function",
+        "image": image(job, settings),
+        "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
+        "env": environment(job),
+        "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},
+        "securityContext": {**CONFINED, "readOnlyRootFilesystem": True},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    grace = max(GRACE_SECONDS, math.ceil(job.spec.grace_period)) if job.spec.elastic else GRACE_SECONDS
+    return pod_of(of, job, settings, owners, container, volumes(job, settings), grace, security())
+
+
+def pod_of(  # noqa: PLR0917
+    of: Pod,
+    job: TrainingJob,
+    settings: Settings,
+    owners: list[Object],
+    container: Object,
+    volumes: list[Volume],
+    grace: int,
+    security: Object,
+) -> Object:
+    """A pod of a job with this container. It names a node, or a kind of nodes, only where that was chosen."""
+    container |= store(settings) | {
+        "imagePullPolicy": settings.pull_policy,
+        "resources": requests(of.requests),
+        "volumeMounts": [mount for _, mounts in volumes for mount in mounts],
+    }
+    spec: Object = {
         "schedulerName": settings.scheduler,
-        "restartPolicy": "Never",  # a function that has ended is lost: its group is stopped, and another one made
-        "terminationGracePeriodSeconds": _grace(job),
+        "restartPolicy": "Never",  # one that has ended is lost: its group is stopped, and another one made
+        "terminationGracePeriodSeconds": grace,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": security(),
-        "containers": [_container(of, job, settings)],
-        "volumes": volumes(job, settings),
-        **scheduling_group(job, settings),
+        "securityContext": security,
+        "containers": [container],
+        "volumes": [volume for volume, _ in volumes],
         **affinity(of),
     }
+    if settings.scheduler_kind == "native":  # by it Kubernetes's own scheduler knows the members of a PodGroup
+        spec["schedulingGroup"] = {"podGroupName": job.name}
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": of.id.name,
-            "labels": labels(of.id, settings) | scheduling(job, settings),
-            "ownerReferences": owners,
-        },
-        "spec": spec,
-    }
+    # `kubectl drain` and cluster autoscalers evict no pod without a controller: nothing would create it again.
+    made = of_job("v1", "Pod", of.id.name, job.name, settings, [one | {"controller": True} for one in owners])
+    made["metadata"]["labels"] |= labels(of.id) | _scheduling(job, settings)
+    return made | {"spec": spec}
 
 
-def _grace(job: TrainingJob) -> int:
-    return max(GRACE_SECONDS, math.ceil(job.spec.grace_period)) if job.spec.elastic else GRACE_SECONDS
+def of_job(version: str, kind: str, name: str, job: str, settings: Settings, owners: list[Object]) -> Object:  # noqa: PLR0917
+    """An object that belongs to a job of this handler, without what it says."""
+    labels = {**MANAGED_BY, HANDLER: settings.handler, JOB: job}
+    metadata = {"name": name, "labels": labels, "ownerReferences": owners}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
 def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
     """The Gang of a job: how many of its pods start together or not at all, and how many more it can use."""
-    required = {
-        Role.SCHEDULER: size.schedulers,
-        Role.SERVER: size.required.servers,
-        Role.WORKER: size.required.workers,
+    sizes = {
+        Role.SCHEDULER: (size.schedulers, size.schedulers),
+        Role.SERVER: (size.required.servers, size.desired.servers),
+        Role.WORKER: (size.required.workers, size.desired.workers),
     }
-    desired = {
-        Role.SCHEDULER: size.schedulers,
-        Role.SERVER: size.desired.servers,
-        Role.WORKER: size.desired.workers,
-    }
-    return {
-        "apiVersion": "coach.dev/v1alpha1",
-        "kind": "Gang",
-        "metadata": {
-            "name": size.job,
-            "labels": {**MANAGED_BY, HANDLER: settings.handler, JOB: size.job},
-            "ownerReferences": owners,
-        },
-        "spec": {
-            "betweenEpochs": False,
-            "roles": [
-                {"name": role.value, "required": min(required[role], desired[role]), "desired": desired[role]}
-                for role in Role
-            ],
-        },
-    }
+    roles = [{"name": role.value, "required": min(sizes[role]), "desired": sizes[role][1]} for role in Role]
+    made = of_job("coach.dev/v1alpha1", "Gang", size.job, size.job, settings, owners)
+    return made | {"spec": {"betweenEpochs": False, "roles": roles}}
 
 
 def pod_group(gang: Object, settings: Settings, owners: list[Object]) -> Object:
@@ -121,34 +131,22 @@ def pod_group(gang: Object, settings: Settings, owners: list[Object]) -> Object:
 
     Of Kubernetes itself (k8s.io/api/scheduling/v1beta1), or of the coscheduling plugin (sigs.k8s.io/scheduler-plugins).
     """
-    least = sum(role["required"] for role in gang["spec"]["roles"])
+    name, least = gang["metadata"]["name"], sum(role["required"] for role in gang["spec"]["roles"])
     native = {"schedulingPolicy": {"gang": {"minCount": least}}}
-    return {
-        "apiVersion": settings.pod_groups,
-        "kind": "PodGroup",
-        "metadata": {key: gang["metadata"][key] for key in ("name", "labels")} | {"ownerReferences": owners},
-        "spec": native if settings.scheduler_kind == "native" else {"minMember": least},
-    }
+    spec = native if settings.scheduler_kind == "native" else {"minMember": least}
+    return of_job(settings.pod_groups, "PodGroup", name, name, settings, owners) | {"spec": spec}
 
 
 def network_policy(job: str, settings: Settings, owners: list[Object]) -> Object:
     """What lets the pods of a job reach each other; whom else they reach, the chart's own NetworkPolicy says."""
     group = {"matchLabels": {HANDLER: settings.handler, JOB: job}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {
-            "name": f"{job}-group",
-            "labels": {**MANAGED_BY, **group["matchLabels"]},
-            "ownerReferences": owners,
-        },
-        "spec": {
-            "podSelector": group,
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": [{"podSelector": group}]}],
-            "egress": [{"to": [{"podSelector": group}]}],
-        },
+    spec = {
+        "podSelector": group,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [{"podSelector": group}]}],
+        "egress": [{"to": [{"podSelector": group}]}],
     }
+    return of_job("networking.k8s.io/v1", "NetworkPolicy", f"{job}-group", job, settings, owners) | {"spec": spec}
 
 
 def training_job(job: TrainingJob) -> list[Object]:
@@ -181,16 +179,8 @@ def model(job: TrainingJob, path: Path, settings: Settings, owners: list[Object]
     Raises UserError where they cannot be read, or are too large.
     """
     content = model_files.contents(job, path)
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"{job.name}-model",
-            "labels": {**MANAGED_BY, HANDLER: settings.handler, JOB: job.name},
-            "ownerReferences": owners,
-        },
-        "binaryData": {key: base64.b64encode(content[place]).decode() for key, place in _model_keys(job, path).items()},
-    }
+    data = {key: base64.b64encode(content[place]).decode() for key, place in _model_keys(job, path).items()}
+    return of_job("v1", "ConfigMap", f"{job.name}-model", job.name, settings, owners) | {"binaryData": data}
 
 
 def _model_keys(job: TrainingJob, path: Path) -> dict[str, Path]:
@@ -224,62 +214,46 @@ def pod_id(found: Object) -> PodId | None:
         return None
 
 
-def labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
-    """What a pod of this handler is known by: see `pod_id`."""
-    return {
-        **MANAGED_BY,
-        HANDLER: settings.handler,
-        JOB: pod_id.job,
-        ROLE: pod_id.role.value,
-        INDEX: str(pod_id.index),
-    }
+def labels(pod_id: PodId) -> dict[str, str]:
+    """What says which member of its job's gang a pod is: see `pod_id`."""
+    return {ROLE: pod_id.role.value, INDEX: str(pod_id.index)}
 
 
-def scheduling(job: TrainingJob, settings: Settings) -> dict[str, str]:
+def _scheduling(job: TrainingJob, settings: Settings) -> dict[str, str]:
     """Labels of a job's pods for others' schedulers. Kueue admits each pod by itself; the scheduler places the gang."""
     queue = (job.metadata.labels or {}).get(QUEUE)
     coscheduling = settings.scheduler_kind == "coscheduling"
     return ({QUEUE: queue} if queue else {}) | ({POD_GROUP: job.name} if coscheduling else {})
 
 
-def scheduling_group(job: TrainingJob, settings: Settings) -> Object:
-    """The field of a pod by which Kubernetes's own scheduler knows the members of a PodGroup."""
-    return {"schedulingGroup": {"podGroupName": job.name}} if settings.scheduler_kind == "native" else {}
-
-
-def volumes(job: TrainingJob, settings: Settings) -> list[Object]:
+def volumes(job: TrainingJob, settings: Settings) -> list[Volume]:
     """The volumes of a function's pod: a place for files of its own, its model, and Coach's volume."""
-    found: list[Object] = [{"name": "tmp", "emptyDir": {}}]
-    if _reads_ahead(job):
-        found.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-    if shipped_model(job):
-        found.append({"name": "model", "configMap": {"name": f"{job.name}-model"}})
-    if settings.volume_claim:
-        found.append({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}})
-    return found
-
-
-def _reads_ahead(job: TrainingJob) -> bool:
-    """Whether processes that read ahead give batches to a worker, in shared memory: a container has 64 MB of it."""
-    return job.spec.data is not None and job.spec.data.readers > 0
-
-
-def mounts(job: TrainingJob, settings: Settings) -> list[Object]:
-    """Where a function finds its volumes."""
-    found: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
-    if _reads_ahead(job):
-        found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - the pod's own
+    found: list[Volume] = [({"name": "tmp", "emptyDir": {}}, [{"name": "tmp", "mountPath": "/tmp"}])]  # noqa: S108
+    if job.spec.data is not None and job.spec.data.readers > 0:
+        found.append(shared_memory())  # in it processes that read ahead give batches to a worker
     if path := shipped_model(job):
-        found += [
+        mounts = [
             {"name": "model", "mountPath": str(place), "subPath": key, "readOnly": True}
             for key, place in _model_keys(job, path).items()
         ]
+        found.append(({"name": "model", "configMap": {"name": f"{job.name}-model"}}, mounts))
     if settings.volume_claim:
         # Of the checkpoints its own alone: a link in the folder of all would be the folder of a job of that name.
         others, own = (DATA, CHECKPOINTS) if job.spec.init else (DATA,), f"{CHECKPOINTS}/{job.name}"
-        found += [{"name": "coach", "mountPath": f"{VOLUME}/{one}", "subPath": one, "readOnly": True} for one in others]
-        found.append({"name": "coach", "mountPath": f"{VOLUME}/{own}", "subPath": own})
+        mounts = [{"name": "coach", "mountPath": f"{VOLUME}/{one}", "subPath": one, "readOnly": True} for one in others]
+        mounts.append({"name": "coach", "mountPath": f"{VOLUME}/{own}", "subPath": own})
+        found.append((claim("coach", settings.volume_claim), mounts))
     return found
+
+
+def shared_memory() -> Volume:
+    """What processes of a container share; the kernel's default there is 64 MiB."""
+    return {"name": "shm", "emptyDir": {"medium": "Memory"}}, [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+
+
+def claim(name: str, claim: str) -> Object:
+    """A volume of a claim."""
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim}}
 
 
 def store(settings: Settings) -> Object:
@@ -308,21 +282,4 @@ def user_security(user: int) -> Object:
         "fsGroup": USER,
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
-def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
-    return {
-        "name": "function",
-        "image": image(job, settings),
-        "imagePullPolicy": settings.pull_policy,
-        "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
-        "env": environment(job),
-        **store(settings),
-        "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
-        "resources": requests(of.requests),
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},
-        "securityContext": {**CONFINED, "readOnlyRootFilesystem": True},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts(job, settings),
     }

@@ -50,7 +50,7 @@ from coach.platforms.kubernetes_api.client import (
     passes,
     until_answered,
 )
-from coach.platforms.kubernetes_api.proxy import PodProxy
+from coach.platforms.kubernetes_api.pod_access import PodProxy
 from coach.platforms.kubernetes_api.refusals import meaning, never_holds
 from coach.platforms.kubernetes_api.watch import Collection as Objects
 
@@ -97,7 +97,7 @@ class KubernetesPlatform:
         self._folder = logs
         self._offer_price = offer_price
         self._connect = connect
-        self.sees_checkpoints = False
+        self._has_volume = False
         self._settings = settings
         self._now = now
         #: The jobs whose NetworkPolicy is there.
@@ -136,8 +136,8 @@ class KubernetesPlatform:
             undo.push_async_callback(self._api.close)
             if not self._api.inside:
                 self._settings = await chart_settings(self._api, self._settings)
-            self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
-            if self.sees_checkpoints:
+            self._has_volume = self._api.inside and bool(self._settings.volume_claim)
+            if self._has_volume:
                 for folder in (manifests.CHECKPOINTS, manifests.DATA):
                     Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
             self._prices = NodePrices(self._offer_price, self._settings.opencost)
@@ -224,7 +224,7 @@ class KubernetesPlatform:
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(spec, path, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
-            if self.sees_checkpoints and spec.spec.program is None:
+            if self._has_volume and spec.spec.program is None:
                 own = Path(manifests.VOLUME, manifests.CHECKPOINTS, size.job)  # else a kubelet makes it, as root
                 with contextlib.suppress(OSError):
                     await asyncio.to_thread(own.mkdir, mode=0o700, exist_ok=True)

@@ -6,18 +6,16 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any
 
 from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Program
 from coach.platforms import torchrun
 from coach.platforms.kubernetes import manifests
+from coach.platforms.kubernetes.manifests import Volume
 from coach.platforms.kubernetes.program_status import AUDIENCE
 from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
-from coach.platforms.kubernetes_api.nodes import affinity
-from coach.platforms.kubernetes_api.pods import requests
 from coach.platforms.program_metrics.files import USUAL_NAMES
 
 #: Label of the pods of programs.
@@ -50,46 +48,22 @@ def pod(  # noqa: PLR0917
     `files`: the program's that were sent along, by their relative paths, with their keys in its ConfigMap.
     """
     spec, program = job.spec, _program(job)
-    container: dict[str, Any] = {
+    container: Object = {
         "name": "program",
         "image": spec.image,
-        "imagePullPolicy": settings.pull_policy,
         "command": [_literal(word) for word in program.command],
         "env": _environment(of.id, job, workers, settings),
-        **manifests.store(settings),
-        "resources": requests(of.requests),
         "securityContext": _confined(settings),
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - the pod's own
     }
-    if program.directory is not None:
-        container["workingDir"] = program.directory
-    found: dict[str, Any] = {
-        "schedulerName": settings.scheduler,
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": grace_seconds(spec.grace_period),
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": _security(settings),
-        "containers": [container],
-        # What processes that load data share; the kernel's default in a container is 64 MiB.
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-        **manifests.scheduling_group(job, settings),
-        **affinity(of),
-    }
-    if program.code is not None:
-        container.setdefault("workingDir", CODE_FOLDER)
-    for volume, mounts in (*_volumes(job, settings), *_code(program, files), *_token(settings)):
-        found["volumes"].append(volume)
-        container["volumeMounts"] += mounts
-    if settings.service_account:
-        found["serviceAccountName"] = settings.service_account
-    if settings.pull_secrets:
-        found["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+    if folder := program.directory or (CODE_FOLDER if program.code else None):
+        container["workingDir"] = folder
+    volumes = [manifests.shared_memory(), *_volumes(job, settings), *_code(program, files), *_token(settings)]
+    grace = grace_seconds(spec.grace_period)
+    made = manifests.pod_of(of, job, settings, owners, container, volumes, grace, _security(settings))
+    made["metadata"]["labels"][PROGRAM] = "true"
     if spec.limits.largest.workers > 1:
-        found |= {"hostname": of.id.name, "subdomain": service_name(of.id.job)}
-    labels = {**manifests.labels(of.id, settings), **manifests.scheduling(job, settings), PROGRAM: "true"}
-    metadata = {"name": of.id.name, "labels": labels, "ownerReferences": _controllers(owners)}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found}
+        made["spec"] |= {"hostname": of.id.name, "subdomain": service_name(of.id.job)}
+    return made
 
 
 def _security(settings: Settings) -> Object:
@@ -115,26 +89,10 @@ def lease(job: TrainingJob, seconds: int, now: float, settings: Settings, owners
     """
     container = {"name": "program", "image": job.spec.image, "securityContext": _confined(settings)}
     template = {"restartPolicy": "Never", "securityContext": _security(settings), "containers": [container]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": lease_name(job.name),
-            "labels": {
-                **manifests.MANAGED_BY,
-                manifests.HANDLER: settings.handler,
-                manifests.JOB: job.name,
-            },
-            "annotations": {MADE_AT: f"{now:.3f}"},
-            "ownerReferences": owners,
-        },
-        "spec": {
-            "completions": 0,
-            "parallelism": 0,
-            "ttlSecondsAfterFinished": seconds,
-            "template": {"spec": template},
-        },
-    }
+    made = manifests.of_job("batch/v1", "Job", lease_name(job.name), job.name, settings, owners)
+    made["metadata"]["annotations"] = {MADE_AT: f"{now:.3f}"}
+    counts = {"completions": 0, "parallelism": 0, "ttlSecondsAfterFinished": seconds}
+    return made | {"spec": {**counts, "template": {"spec": template}}}
 
 
 def service_name(job: str) -> str:
@@ -144,21 +102,13 @@ def service_name(job: str) -> str:
 
 def service(job: str, settings: Settings, owners: list[Object]) -> Object:
     """A headless Service: `POD.SERVICE` is a worker's address, before it is ready too."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": service_name(job),
-            "labels": {**manifests.MANAGED_BY, manifests.HANDLER: settings.handler, manifests.JOB: job},
-            "ownerReferences": owners,
-        },
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {manifests.JOB: job, PROGRAM: "true"},
-            "ports": [{"name": "rendezvous", "port": RENDEZVOUS_PORT}],
-        },
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {manifests.JOB: job, PROGRAM: "true"},
+        "ports": [{"name": "rendezvous", "port": RENDEZVOUS_PORT}],
     }
+    return manifests.of_job("v1", "Service", service_name(job), job, settings, owners) | {"spec": spec}
 
 
 def refusal(job: TrainingJob, settings: Settings) -> str:
@@ -256,7 +206,7 @@ def _status(settings: Settings) -> dict[str, str]:
     }
 
 
-def _token(settings: Settings) -> Iterator[tuple[Object, list[Object]]]:
+def _token(settings: Settings) -> Iterator[Volume]:
     """The pod's own token for its status, and the cluster's certificates, which each namespace has."""
     if settings.status_url:
         token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
@@ -268,10 +218,10 @@ def _token(settings: Settings) -> Iterator[tuple[Object, list[Object]]]:
         )
 
 
-def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Object]]]:
+def _volumes(job: TrainingJob, settings: Settings) -> list[Volume]:
     """The volumes of a program's pod, each with where it is mounted. Folders for checkpoints are made by that."""
     spec, program, folder = job.spec, _program(job), checkpoint_folder(job, settings)
-    found: list[tuple[Object, list[Object]]] = []
+    found: list[Volume] = []
     within = _volume_of(spec, program)
     for number, (path, claim) in enumerate(sorted(program.volumes.items())):
         name = f"volume-{number}"
@@ -279,18 +229,18 @@ def _volumes(job: TrainingJob, settings: Settings) -> list[tuple[Object, list[Ob
         if folder is not None and path == within:
             inside = str(PurePosixPath(folder).relative_to(path))
             on_volume.append({"name": name, "mountPath": folder, "subPath": inside})
-        found.append(({"name": name, "persistentVolumeClaim": {"claimName": claim}}, on_volume))
+        found.append((manifests.claim(name, claim), on_volume))
     if settings.volume_claim:
         data = {"mountPath": f"{manifests.VOLUME}/{manifests.DATA}", "subPath": manifests.DATA}
         mounts: list[Object] = [{"name": "coach", **data, "readOnly": True}]
         if within is None and folder is not None and "://" not in folder:
             own = f"{manifests.CHECKPOINTS}/{job.name}"
             mounts.append({"name": "coach", "mountPath": folder, "subPath": own})
-        found.append(({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}, mounts))
+        found.append((manifests.claim("coach", settings.volume_claim), mounts))
     return found
 
 
-def _code(program: Program, files: Mapping[str, str]) -> Iterator[tuple[Object, list[Object]]]:
+def _code(program: Program, files: Mapping[str, str]) -> Iterator[Volume]:
     """The program's files, in a folder of the image or in one of their own, in which it may write."""
     if program.code is None:
         return
@@ -311,10 +261,6 @@ def _volume_of(spec: JobSpec, program: Program) -> str | None:
     uri = spec.checkpoint.uri
     holds = [path for path in program.volumes if uri is not None and PurePosixPath(uri).is_relative_to(path)]
     return max(holds, key=len, default=None)
-
-
-def _controllers(owners: list[Object]) -> list[Object]:
-    return [one | {"controller": True} for one in owners]
 
 
 def _literal(text: str) -> str:

@@ -58,7 +58,7 @@ class Cluster:
 class PodRun(Run):
     """The workers of a job, each in a pod."""
 
-    def __init__(self, order: EpochOrder, changing: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, order: EpochOrder, changing: Callable[[], float]) -> None:
         """`changing`: seconds since the program before it was asked to end for a change; 0 where there was none."""
         spec, program = order.spec.spec, order.spec.spec.program
         assert program is not None
@@ -206,7 +206,7 @@ class WorkerPod:
         """SIGTERM now, SIGKILL after `grace` seconds; one that the cluster takes away has its own."""
         if self._run.disrupted:
             grace = max(grace, self._run.grace)
-        self.sender.flags.set_stop()
+        self.sender.flags.stop = True
         self._cause = self._cause or cause
         self._cluster.keep(self._delete(grace_seconds(grace)))
 
@@ -254,16 +254,16 @@ class WorkerPod:
                 self.disrupted = bool(taken)
                 self._lost = taken or "its pod was deleted, not by Coach"
         if self._cause:
-            return Ended(code, self._cause, last, seconds, 0.0, 0.0)
+            return Ended(code, self._cause, last, seconds)
         word = "" if terminated is None else terminated.get("reason", "")
         if self._lost or terminated is None:
             _, words = pods.failure(self._seen) or (None, "its pod was lost")
-            return Ended(code or 137, "lost", self._lost or words, seconds, 0.0, 0.0)
+            return Ended(code or 137, "lost", self._lost or words, seconds)
         if word == "OOMKilled":
-            return Ended(code, "memory", "", seconds, 0.0, self._memory)
+            return Ended(code, "memory", "", seconds, self._memory)
         if word in _NO_START:
-            return Ended(code, "cannot start", str(terminated.get("message", "")), seconds, 0.0, 0.0)
-        return Ended(code, "", last, seconds, 0.0, 0.0)
+            return Ended(code, "cannot start", str(terminated.get("message", "")), seconds)
+        return Ended(code, "", last, seconds)
 
     def _sent(self, kind: str, record: Mapping[str, Any]) -> None:
         """A record that its program sent; called by another thread."""

@@ -1,30 +1,118 @@
 """Programs on a cluster: each worker is a pod that runs the user's image and command, and nothing of Coach.
 
 Metrics come from the pods' logs. A handler that takes a program over reads on after the last report that was counted.
-Leases end the pods when their money ends (`coach.platforms.kubernetes.leases`).
+Leases end the pods when their money ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from coach.core.cluster import Pod, PodId
-from coach.core.errors import UserError
+from coach.core.errors import CoachError, UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder, GangSize
-from coach.platforms.kubernetes import program_files, program_manifests
-from coach.platforms.kubernetes.leases import WAITING_SECONDS, Leases
+from coach.platforms.kubernetes import manifests, program_files, program_manifests
+from coach.platforms.kubernetes.program_manifests import MADE_AT, lease, lease_name
 from coach.platforms.kubernetes.program_pods import Cluster, PodRun, WorkerPod
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.kubernetes_api.client import CORE, ApiError, Object, until_answered
+from coach.platforms.kubernetes_api.client import CORE, ApiError, Object, find, until_answered
 from coach.platforms.program_metrics.status import Sender
+
+log = logging.getLogger(__name__)
 
 #: Seconds before the end of what is paid by which all containers have ended: deleting a pod takes its time.
 MARGIN = 2.0
+
+
+#: Seconds that pods may stay without a handler before their program's first report is waited for.
+WAITING_SECONDS = 90.0
+#: Seconds between two looks whether a lease has gone.
+LOOK_SECONDS = 0.1
+
+
+class Leases:
+    """What ends the pods of a handler's programs when their money does, also where the handler is dead: by job.
+
+    A lease is a Job of no pods, which is done at once. Kubernetes deletes a Job that is done after its
+    `ttlSecondsAfterFinished`, which may be changed, and with it the pods that it owns, in their grace period. (A pod's
+    own `activeDeadlineSeconds` can only be shortened.) Kubernetes counts from when the Job was done, so the clocks of
+    handler and cluster need not agree.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self._cluster, self._settings = cluster, settings
+        self._path = f"/apis/batch/v1/namespaces/{cluster.api.namespace}/jobs"
+        self._objects: dict[str, Object] = {}
+        #: Until when each was renewed last, on the handler's clock.
+        self._until: dict[str, float] = {}
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._objects
+
+    def owner(self, job: str) -> list[Object]:
+        """What refers to a lease as the owner of pods."""
+        return manifests.owner(self._objects[job])
+
+    async def make(self, job: TrainingJob, owners: list[Object]) -> None:
+        """Make a new one, in place of one that may have run out. Raises ApiError."""
+        await self._delete(job.name)
+        path = f"{self._path}/{lease_name(job.name)}"
+        while await until_answered(lambda: find(self._cluster.api, path)) is not None:
+            await asyncio.sleep(LOOK_SECONDS)
+        made = lease(job, math.ceil(WAITING_SECONDS), self._cluster.now(), self._settings, owners)
+        self._objects[job.name] = await until_answered(lambda: self._cluster.api.create(self._path, made))
+
+    async def left(self) -> Collection[str]:
+        """The jobs whose leases an earlier handler left, which are known from now on. Raises ApiError."""
+        ours = f"{manifests.HANDLER}={self._settings.handler}"
+        try:
+            found = (await self._cluster.api.get(self._path, labelSelector=ours))["items"]
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return ()  # who may not see leases has made none
+        for one in found:
+            if "deletionTimestamp" not in one["metadata"]:
+                one |= {"apiVersion": "batch/v1", "kind": "Job"}  # a list's items do not say it
+                self._objects[one["metadata"]["labels"][manifests.JOB]] = one
+        return self._objects.keys()
+
+    async def forget(self, job: str) -> None:
+        """Delete one, and the pods that are left of it."""
+        if self._objects.pop(job, None) is not None:
+            await self._delete(job)
+
+    def renew(self, job: str, until: float) -> None:
+        """Have one last until then, on the handler's clock; an earlier renewal that was not sent yet is not sent."""
+        self._until[job] = until
+        self._cluster.keep(self._send(job, until))
+
+    async def _send(self, job: str, until: float) -> None:
+        if job not in self._objects:
+            return
+        made_at = float(self._objects[job]["metadata"]["annotations"][MADE_AT])
+        spec = {"ttlSecondsAfterFinished": max(1, math.floor(until - made_at))}
+
+        async def send() -> None:
+            if self._until[job] == until:
+                await self._cluster.api.merge(f"{self._path}/{lease_name(job)}", {"spec": spec})
+
+        try:
+            await until_answered(send)
+        except CoachError as error:
+            log.warning("the lease of %s was not renewed, so its pods end: %s", job, error)
+
+    async def _delete(self, job: str) -> None:
+        # Without a policy the API server leaves behind what a Job owns.
+        path = f"{self._path}/{lease_name(job)}"
+        await until_answered(lambda: self._cluster.api.delete(path, propagationPolicy="Background"))
 
 
 class Programs:
@@ -32,7 +120,7 @@ class Programs:
 
     def __init__(self, cluster: Cluster, settings: Settings, logs: Callable[[str], Path]) -> None:
         self._cluster, self._settings, self._logs = cluster, settings, logs
-        self._leases = Leases(cluster.api, settings, cluster.now, cluster.keep)
+        self._leases = Leases(cluster, settings)
         self._services = f"{CORE}/namespaces/{cluster.api.namespace}/services"
         self._workers: dict[str, int] = {}
         #: By job: the files that were sent along, and their keys.
@@ -82,14 +170,9 @@ class Programs:
         if program is None or program.code is None:
             return {}
         path = f"{CORE}/namespaces/{self._cluster.api.namespace}/configmaps/{program.code}"
-        try:
-            found = await until_answered(lambda: self._cluster.api.get(path))
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            raise UserError(
-                f"program.code: no ConfigMap {program.code}; coach --context NAME submit FILE makes it"
-            ) from error
+        found = await until_answered(lambda: find(self._cluster.api, path))
+        if found is None:
+            raise UserError(f"program.code: no ConfigMap {program.code}; coach --context NAME submit FILE makes it")
         return program_files.names([*(found.get("data") or ()), *(found.get("binaryData") or ())])
 
     async def forget(self, job: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,6 +31,11 @@ _POD_GROUPS = {"native": "scheduling.k8s.io/v1beta1", "coscheduling": "schedulin
 _ONE_BY_ONE = ("default-scheduler", "coach-thesis")
 
 
+def _read_from(variable: str, default: Any = "") -> Any:
+    """A field that an environment variable sets."""
+    return field(default=default, metadata={"variable": variable})
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything about function pods that no job file says.
@@ -39,25 +44,25 @@ class Settings:
     `handler` is the label that separates the pods of two handlers in one namespace.
     """
 
-    image: str
+    image: str = _read_from("COACH_FUNCTIONS_IMAGE", MISSING)
     #: Of PyTorch jobs: Coach's own image has MXNet only.
-    pytorch_image: str = ""
-    pull_policy: str = "IfNotPresent"
+    pytorch_image: str = _read_from("COACH_PYTORCH_IMAGE")
+    pull_policy: str = _read_from("COACH_IMAGE_PULL_POLICY", "IfNotPresent")
     pull_secrets: tuple[str, ...] = ()
-    service_account: str = ""
-    scheduler: str = "coach"
+    service_account: str = _read_from("COACH_FUNCTIONS_SERVICE_ACCOUNT")
+    scheduler: str = _read_from("COACH_SCHEDULER_NAME", "coach")
     #: A key of SCHEDULERS.
     scheduler_kind: str = "coach"
-    volume_claim: str = ""
+    volume_claim: str = _read_from("COACH_VOLUME_CLAIM")
     #: URI of the folder for checkpoints in an object store, in place of the volume's.
-    checkpoints: str = ""
+    checkpoints: str = _read_from("COACH_CHECKPOINTS_URI")
     #: Secret with the environment variables by which functions and programs reach object stores.
-    store_secret: str = ""
-    handler: str = "coach"
+    store_secret: str = _read_from("COACH_STORE_SECRET")
+    handler: str = _read_from("COACH_HANDLER", "coach")
     #: The claim with the journal, and the Secret with the token of the API: no program is given them.
-    state_claim: str = ""
-    token_secret: str = ""
-    opencost: str = ""  #: the URL of OpenCost's API
+    state_claim: str = _read_from("COACH_STATE_CLAIM")
+    token_secret: str = _read_from("COACH_TOKEN_SECRET")
+    opencost: str = _read_from("COACH_OPENCOST")  #: the URL of OpenCost's API
     #: Where programs send their metrics; empty: they cannot.
     status_url: str = ""
     #: The user that programs run as; 0: that of their image, which may be root.
@@ -83,25 +88,12 @@ class Settings:
 
         `handler` is used where COACH_HANDLER is not set. Raises UserError.
         """
-        named = {
-            "image": "COACH_FUNCTIONS_IMAGE",
-            "pytorch_image": "COACH_PYTORCH_IMAGE",
-            "pull_policy": "COACH_IMAGE_PULL_POLICY",
-            "service_account": "COACH_FUNCTIONS_SERVICE_ACCOUNT",
-            "scheduler": "COACH_SCHEDULER_NAME",
-            "volume_claim": "COACH_VOLUME_CLAIM",
-            "checkpoints": "COACH_CHECKPOINTS_URI",
-            "store_secret": "COACH_STORE_SECRET",
-            "handler": "COACH_HANDLER",
-            "state_claim": "COACH_STATE_CLAIM",
-            "token_secret": "COACH_TOKEN_SECRET",
-            "opencost": "COACH_OPENCOST",
-        }
         kind = environment.get("COACH_SCHEDULER_KIND") or "coach"
         if kind not in SCHEDULERS:
             raise UserError(f"COACH_SCHEDULER_KIND: one of {', '.join(SCHEDULERS)}, not {kind!r}")
         given: dict[str, Any] = {"scheduler_kind": kind, "scheduler": SCHEDULERS[kind]}
-        given |= {field: environment[name] for field, name in named.items() if environment.get(name)}
+        variables = {one.name: environment.get(one.metadata.get("variable", "")) for one in fields(cls)}
+        given |= {name: value for name, value in variables.items() if value}
         image = given.pop("image", f"coach-functions:{metadata.version('coach-trainer')}")
         given.setdefault("handler", handler)
         if user := environment.get("COACH_PROGRAM_USER"):

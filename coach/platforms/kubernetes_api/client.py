@@ -1,7 +1,8 @@
 """Requests to the API server of one cluster, as JSON.
 
-The official client (`kubernetes.aio`) finds the cluster; `credentials` says who asks. Objects stay plain dictionaries,
-as their YAML reads: Coach uses few fields of few kinds, and the client's own classes for them know no custom resource.
+The official client (`kubernetes.aio`) finds the cluster, aiohttp asks it; `credentials` says who asks. Objects stay
+plain dictionaries, as their YAML reads: Coach uses few fields of few kinds, and the client's own classes for them know
+no custom resource.
 """
 
 from __future__ import annotations
@@ -11,26 +12,25 @@ import contextlib
 import email.utils
 import json
 import logging
-import os
+import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
 import yaml
-from kubernetes.aio import client as official
-from kubernetes.aio import config
-from kubernetes.aio.config import incluster_config, kube_config
-from kubernetes.aio.stream.ws_client import WsApiClient
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from coach import __version__
-from coach.core.errors import PermanentError, TemporaryError, UserError
-from coach.platforms.kubernetes_api.credentials import Credential, Credentials, TokenFile
+from coach.core.errors import PermanentError, TemporaryError
+from coach.platforms.kubernetes_api.credentials import Credential, Credentials, token_file
 from coach.platforms.kubernetes_api.kubeconfig import Kubeconfig
-from coach.platforms.kubernetes_api.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,10 @@ LATER_TIMES, LATER_SECONDS = 10, 60.0
 #: Seconds without a line after which a watch counts as broken. The API server sends a bookmark every minute or so.
 SILENT_SECONDS = 100.0
 
+#: Seconds that a failure lasts before it is said: an API server that restarts is no news.
+SAID_AFTER = 10.0
+_WHOLE = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
+_STREAM = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENT_SECONDS)
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -68,22 +72,26 @@ class Api:
 
     def __init__(
         self,
-        configuration: official.Configuration,
+        configuration: Configuration,
         namespace: str,
-        credentials: Credentials | None = None,
+        credentials: Credentials,
         *,
         inside: bool = False,
         now: Callable[[], float] = time.time,
         may_write: Callable[[], None] = lambda: None,
     ) -> None:
-        configuration.connection_pool_maxsize = 0  # as many connections as there are requests
-        self._configuration = configuration
-        self._client = official.ApiClient(configuration)
-        self._client.user_agent = f"coach/{__version__}"  # in the API server's audit log and metrics
-        self._credentials = credentials or Credentials(Credential(), _anonymous, "no user")
-        #: The certificate that new connections show, in a folder of its own, and whether there was another before.
+        self._tls: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls),  # as many connections as there are requests
+            headers={"User-Agent": f"coach/{__version__}"},  # in the API server's audit log and metrics
+            proxy=configuration.proxy,
+            trust_env=True,
+            read_bufsize=1 << 21,  # a line of a watch has a whole object
+        )
+        self._server_name = configuration.tls_server_name
+        self._credentials = credentials
+        #: The certificate that new connections show, and whether there was another before.
         self._certificate: tuple[str, str] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._certificate_changes = False
         self._now = now
         #: Called before each request that changes something: it waits, or ends the process, where that may not be.
@@ -107,53 +115,34 @@ class Api:
         Raises UserError where there is no such context, PermanentError where no cluster is configured at all, or its
         user cannot log in.
         """
-        configuration = official.Configuration()
         inside = _SERVICE_ACCOUNT / "namespace"
         if context is None and inside.exists():
-            token = _SERVICE_ACCOUNT / "token"
-            incluster_config.InClusterConfigLoader(
-                str(token), str(_SERVICE_ACCOUNT / "ca.crt"), try_refresh_token=False
-            ).load_and_set(configuration)
-            source = TokenFile(token, now)
-            credentials = Credentials(await source.read(), source.read, "this pod's service account", now)
+            configuration, token = Configuration(), _SERVICE_ACCOUNT / "token"
+            InClusterConfigLoader(str(token), str(_SERVICE_ACCOUNT / "ca.crt"), False).load_and_set(configuration)
+            read = token_file(token, now)
+            credentials = Credentials(await read(), read, "this pod's service account", now)
             namespace = namespace or inside.read_text().strip()
             return cls(configuration, namespace, credentials, inside=True, now=now, may_write=may_write)
-        file = os.environ.get("KUBECONFIG") or "~/.kube/config"
-        paths = [Path(path).expanduser() for path in file.split(os.pathsep) if path]
-        if not any(path.exists() for path in paths):
-            raise PermanentError(
-                f"no cluster: there is no {' nor '.join(map(str, paths))}; set KUBECONFIG to a kubeconfig file"
-            )
-        files = os.pathsep.join(map(str, paths))
         try:
-            contexts, current = kube_config.list_kube_config_contexts(files)
-            chosen = next((c for c in contexts if c["name"] == context), None) if context else current
-            if chosen is None:
-                names = ", ".join(sorted(c["name"] for c in contexts)) or "none"
-                raise UserError(f"--context {context}: no such context; the kubeconfig has: {names}")
-            user = Kubeconfig(files, chosen["name"], now)
-            await user.cluster(configuration)
-            who = user.who()
-        except (config.ConfigException, yaml.YAMLError) as error:
+            user = Kubeconfig(context, now)
+            configuration = await user.cluster()
+        except (ConfigException, yaml.YAMLError) as error:
             raise PermanentError(
                 f"no cluster: {error}; set KUBECONFIG to a kubeconfig file, or see what kubectl says: "
                 "kubectl config get-contexts"
             ) from error
         try:
-            credentials = Credentials(await user.read(interactive=True), user.read, who, now)
+            credentials = Credentials(await user.read(interactive=True), user.read, user.who, now)
         except TemporaryError as error:
             raise PermanentError(
-                f"no login of {who}: {error}; see what kubectl says: kubectl --context {chosen['name']} auth whoami"
+                f"no login of {user.who}: {error}; see what kubectl says: kubectl --context {user.context} auth whoami"
             ) from error
-        namespace = namespace or chosen["context"].get("namespace") or "default"
-        return cls(configuration, namespace, credentials, now=now, may_write=may_write)
+        return cls(configuration, namespace or user.namespace, credentials, now=now, may_write=may_write)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._credentials.close()
-        await self._client.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        await self._session.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -191,60 +180,63 @@ class Api:
 
         Ends when the API server ends it. Raises ApiError (410: too old), TemporaryError where it breaks or is silent.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENT_SECONDS)
         query = {"watch": "true", "allowWatchBookmarks": "true", **query}
         what = f"to watch {_kind(path)}"
-        async with _Asking(self.server, self._outages, what, frozenset({410})):
-            response = await self._send("GET", path, query, None, "application/json", timeout, what)
-            try:
-                if response.status >= 400:
-                    raise self._error(response.status, await response.text())
-                self._outages.over(what)
-                async for line in response.content:
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise _error(event["object"].get("code", 500), json.dumps(event["object"]))
-                    yield event["type"], event["object"]
-            finally:
-                _break_off(response)
+        answer = self._answer("GET", path, query, timeout=_STREAM, what=what, answers=lambda status: status == 410)
+        async with answer as response:
+            self._outages.over(what)
+            async for line in response.content:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise _error(event["object"].get("code", 500), json.dumps(event["object"]))
+                yield event["type"], event["object"]
 
     async def text(self, path: str, **query: Any) -> AsyncIterator[bytes]:
         """What is no JSON, such as a pod's log, in pieces as they come. Raises ApiError, TemporaryError."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
-        async with _Asking(self.server):
-            response = await self._send("GET", path, query, None, "application/json", timeout)
-            try:
-                if response.status >= 400:
-                    raise self._error(response.status, await response.text())
-                async for piece in response.content.iter_any():
-                    yield piece
-            finally:
-                _break_off(response)
+        async with self._answer("GET", path, query, timeout=timeout) as response:
+            async for piece in response.content.iter_any():
+                yield piece
 
-    async def forward(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Send JSON as it is to a proxied address; status and body of the answer. Raises TemporaryError."""
-        async with _Asking(self.server):
-            response = await self._send(method, path, {}, dict(body), "application/json", REQUEST_SECONDS)
+    async def forward(self, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        """POST JSON as it is to a proxied address; status and body of the answer. Raises TemporaryError."""
+        async with self._answer("POST", path, {}, dict(body), refuses=False) as response:
             return response.status, await response.read()
 
     @contextlib.asynccontextmanager
-    async def websocket(self, path: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A connection to what speaks in both directions. Raises aiohttp.ClientError, TemporaryError."""
-        async with contextlib.AsyncExitStack() as stack:
+    async def pod_stream(
+        self, pod: str, kind: str, query: Sequence[tuple[str, object]], does: str, instead: str = ""
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A connection in both directions to a pod: of the `kind` exec or portforward, by which a user `does` things.
+
+        Raises PermanentError where the user may not, which says what to do `instead`, TemporaryError where it breaks.
+        """
+        name, path = f"{self.namespace}/{pod}", f"{CORE}/namespaces/{self.namespace}/pods/{pod}/{kind}"
+        try:
             for last in (False, True):
                 credential = await self._show()
-                client = WsApiClient(self._configuration, heartbeat=30)
-                stack.push_async_callback(client.close)
-                _, url, headers, _, _ = await client.param_serialize("GET", path, header_params={})
-                headers |= _shown(credential)
                 try:
-                    answer = await client.request("GET", url, headers=headers, _preload_content=False)
-                    socket = await stack.enter_async_context(answer)
+                    socket = await self._session.ws_connect(
+                        f"{self.server}{path}?{urlencode(query)}",
+                        protocols=("v4.channel.k8s.io",),
+                        headers=_shown(credential),
+                        heartbeat=30,
+                        server_hostname=self._server_name,
+                    )
                     break
                 except aiohttp.WSServerHandshakeError as error:
                     if last or error.status != 401 or not await self._credentials.renewed(credential):
                         raise
-            yield socket
+            async with socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status in (401, 403):
+                right = f"pods/{kind}: HTTP {error.status}"
+                words = f"you may not {does} pod {name} ({right}); ask for that right{instead}"
+                raise PermanentError(words) from error
+            raise TemporaryError(f"pod {name} cannot be reached now: HTTP {error.status}") from error
+        except aiohttp.ClientError as error:
+            raise TemporaryError(f"the API server at {self.server} does not respond: {error}") from error
 
     async def _request(
         self,
@@ -254,13 +246,48 @@ class Api:
         body: Object | None = None,
         kind: str = "application/json",
     ) -> Object:
-        what = f"{method} {_kind(path)}"
-        async with _Asking(self.server, self._outages, what):
-            response = await self._send(method, path, query, body, kind, REQUEST_SECONDS, what)
-            text = await response.text()
-            if response.status >= 400:
-                raise self._error(response.status, text)
-            return json.loads(text)  # type: ignore[no-any-return]
+        async with self._answer(method, path, query, body, kind, what=f"{method} {_kind(path)}") as response:
+            return json.loads(await response.text())  # type: ignore[no-any-return]
+
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Object,
+        body: Object | None = None,
+        kind: str = "application/json",
+        *,
+        timeout: aiohttp.ClientTimeout = _WHOLE,
+        what: str = "",
+        answers: Callable[[int], bool] = lambda status: not passes(status),
+        refuses: bool = True,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a request, broken off at the end of the block.
+
+        Raises ApiError, unless it `refuses` nothing, and TemporaryError, which names the server, for what a connection
+        may raise. How requests of the kind `what` went is kept; an error with a status for which `answers` holds is an
+        answer.
+        """
+        try:
+            response = await self._send(method, path, query, body, kind, timeout, what)
+            try:
+                if refuses and response.status >= 400:
+                    raise self._error(response.status, await response.text())
+                yield response
+            finally:
+                _break_off(response)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            words = f"the API server at {self.server} does not respond: {str(error) or type(error).__name__}"
+            self._outages.failed(what, words)
+            raise TemporaryError(words) from error
+        except TemporaryError as error:
+            if isinstance(error, ApiError) and answers(error.status):
+                self._outages.over(what)
+            else:
+                self._outages.failed(what, str(error))
+            raise
+        self._outages.over(what)
 
     async def _send(  # noqa: PLR0917
         self,
@@ -269,32 +296,33 @@ class Api:
         query: Object,
         body: Object | None,
         kind: str,
-        timeout: Any,
-        what: str = "",
+        timeout: aiohttp.ClientTimeout,
+        what: str,
     ) -> aiohttp.ClientResponse:
         """Send a request, and again: with renewed credentials, or later where the API server wants it later."""
-        full = f"{path}?{urlencode(query)}" if query else path
-        headers = {"Content-Type": kind, "Accept": "application/json"}
         renewed, later = False, 0
         while True:
             credential = await self._show()
             if method != "GET":
                 self._may_write()
-            _, url, shown, _, _ = await self._client.param_serialize(method, full, header_params=headers)
-            shown |= _shown(credential)
+            headers = {"Content-Type": kind, "Accept": "application/json", **_shown(credential)}
             if self._certificate_changes:
-                shown["Connection"] = "close"  # a connection keeps the certificate that it began with
-            answer = await self._client.rest_client.request(
-                method, url, headers=shown, body=body, _request_timeout=timeout
+                headers["Connection"] = "close"  # a connection keeps the certificate that it began with
+            response = await self._session.request(
+                method,
+                f"{self.server}{path}",
+                params=query,
+                headers=headers,
+                json=body,
+                timeout=timeout,
+                server_hostname=self._server_name,
             )
-            response: aiohttp.ClientResponse = answer.response
             seconds = _wait(response.status, response.headers, self._now())
             if response.status == 401 and not renewed and await self._credentials.renewed(credential):
                 renewed = True
             elif seconds is not None and later < LATER_TIMES:
                 later += 1
-                if what:
-                    self._outages.failed(what, f"HTTP {response.status} {response.reason}")
+                self._outages.failed(what, f"HTTP {response.status} {response.reason}")
                 await asyncio.sleep(seconds)
             else:
                 return response
@@ -304,15 +332,13 @@ class Api:
         """The credential of the next request; its certificate is that of new connections. Raises TemporaryError."""
         credential = await self._credentials.current()
         if credential.certificate not in (None, self._certificate):
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="coach-")  # its owner alone reads it
             self._certificate_changes = self._certificate is not None or credential.ends is not None
             self._certificate = credential.certificate
-            files = Path(self._folder.name, "certificate"), Path(self._folder.name, "key")
-            for file, content in zip(files, self._certificate or (), strict=True):
-                file.write_text(content)
-            self._configuration.cert_file, self._configuration.key_file = map(str, files)
-            self._client.rest_client.ssl_context.load_cert_chain(files[0], files[1])
+            with tempfile.TemporaryDirectory(prefix="coach-") as folder:  # its owner alone reads it
+                files = Path(folder, "certificate"), Path(folder, "key")
+                for file, content in zip(files, self._certificate or (), strict=True):
+                    file.write_text(content)
+                self._tls.load_cert_chain(*files)
         return credential
 
     def _error(self, status: int, text: str) -> ApiError:
@@ -322,6 +348,41 @@ class Api:
             return error
         words = f"{error}: the API server at {self.server} refuses the credentials of {self._credentials.who}"
         return ApiError(status, error.reason, f"{words}; see what kubectl says: kubectl auth whoami")
+
+
+class Outages:
+    """What fails for longer than a moment: said once, with its cause and since when, and once more when it is over.
+
+    Where several kinds of requests fail for one cause, that is said once.
+    """
+
+    def __init__(self, server: str, now: Callable[[], float]) -> None:
+        self._server = server
+        self._now = now
+        #: What fails: since when, and the last cause.
+        self._failing: dict[str, tuple[float, str]] = {}
+        #: The causes that were said.
+        self._said: set[str] = set()
+
+    def failed(self, what: str, cause: str) -> None:
+        """A request of this kind failed, and will be sent again; those of no kind are not counted."""
+        if not what:
+            return
+        since, _ = self._failing.get(what, (self._now(), ""))
+        self._failing[what] = since, cause
+        if self._now() - since >= SAID_AFTER and cause not in self._said:
+            self._said.add(cause)
+            at = time.strftime("%H:%M:%S", time.localtime(since))
+            log.warning("%s fails since %s: %s", what, at, cause)
+
+    def over(self, what: str) -> None:
+        """A request of this kind was answered: so are others that failed for its cause."""
+        since, cause = self._failing.pop(what, (0.0, ""))
+        if cause in self._said:
+            self._said.remove(cause)
+            lasted = self._now() - since
+            self._failing = {other: one for other, one in self._failing.items() if one[1] != cause}
+            log.warning("%s: the API server at %s answers again, after %.0f s", what, self._server, lasted)
 
 
 async def until_answered(request: Callable[[], Awaitable[T]]) -> T:
@@ -337,6 +398,16 @@ async def until_answered(request: Callable[[], Awaitable[T]]) -> T:
                 raise
             log.debug("sent again: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
+
+
+async def find(api: Api, path: str) -> Object | None:
+    """The object at `path`; None where there is none. Raises ApiError."""
+    try:
+        return await api.get(path)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
 
 
 def passes(status: int) -> bool:
@@ -367,56 +438,11 @@ def _shown(credential: Credential) -> dict[str, str]:
     return {"Authorization": credential.authorization} if credential.authorization else {}
 
 
-async def _anonymous() -> Credential:
-    return Credential()
-
-
 def _break_off(response: aiohttp.ClientResponse) -> None:
     """End a response that has no end at once: a connection that says goodbye outlives its event loop."""
     if (connection := response.connection) is not None and connection.transport is not None:
         connection.transport.abort()
     response.close()
-
-
-class _Asking:
-    """Makes what a connection may raise a TemporaryError that names the server, and says what fails for long.
-
-    `outages` keeps how requests of the kind `what` went; an answer with a status of `answers` is one.
-    """
-
-    def __init__(
-        self,
-        server: str,
-        outages: Outages | None = None,
-        what: str = "",
-        answers: frozenset[int] | None = None,
-    ) -> None:
-        self._server = server
-        self._outages = outages
-        self._what = what
-        self._answers = answers
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if isinstance(error, aiohttp.ClientError | asyncio.TimeoutError | OSError | ValueError):
-            words = str(error) or type(error).__name__
-            broken = TemporaryError(f"the API server at {self._server} does not respond: {words}")
-            self._went(broken)
-            raise broken from error
-        if error is None or isinstance(error, TemporaryError):
-            self._went(error)
-
-    def _went(self, error: TemporaryError | None) -> None:
-        if self._outages is None:
-            return
-        status = error.status if isinstance(error, ApiError) else None
-        refused = status is not None and (not passes(status) if self._answers is None else status in self._answers)
-        if error is None or refused:
-            self._outages.over(self._what)
-        else:
-            self._outages.failed(self._what, str(error))
 
 
 def _error(status: int, text: str) -> ApiError:

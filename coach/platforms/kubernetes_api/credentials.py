@@ -114,19 +114,17 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, TemporaryError) else f"{type(error).__name__}: {error}"
 
 
-class TokenFile:
-    """A token in a file that another process renews, as the kubelet does for a pod."""
+def token_file(path: Path, now: Callable[[], float]) -> Callable[[], Awaitable[Credential]]:
+    """What reads a token in a file that another process renews, as the kubelet does for a pod."""
 
-    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
-        self._path = path
-        self._now = now
-
-    async def read(self) -> Credential:
+    async def read() -> Credential:
         """Raises TemporaryError where there is none."""
         try:
-            token = self._path.read_text().strip()
+            token = path.read_text().strip()
         except OSError as error:
-            raise TemporaryError(f"{self._path}: {error.strerror}") from error
+            raise TemporaryError(f"{path}: {error.strerror}") from error
         if not token:
-            raise TemporaryError(f"{self._path} is empty")
-        return Credential(f"Bearer {token}", due=self._now() + FILE_SECONDS)
+            raise TemporaryError(f"{path} is empty")
+        return Credential(f"Bearer {token}", due=now() + FILE_SECONDS)
+
+    return read

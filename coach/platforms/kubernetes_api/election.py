@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import http.server
 import logging
 import os
@@ -22,9 +21,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
+import httpx
+
 from coach.core.errors import CoachError, TemporaryError
 from coach.core.leadership import LEASE_SECONDS, Candidate, Lease
-from coach.platforms.kubernetes_api.client import CORE, Api, ApiError, Object, passes, until_answered
+from coach.platforms.kubernetes_api.client import CORE, Api, ApiError, Object, find, passes, until_answered
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Election:
     async def _round(self) -> None:
         """Write the lease where it is one's own or free; a leader reads it only after a write that went wrong."""
         leads = self.candidate.term > 0
-        found = self._found if leads and self._found else await self._read()
+        found = self._found if leads and self._found else await find(self._api, self._path)
         lease = None if found is None else _lease(found)
         written = 0 if leads else self._written()
         holder = self.candidate.writes_as(lease, self._now(), written)
@@ -107,17 +108,9 @@ class Election:
         if holder == self.candidate.me:
             self.candidate.wrote(term, asked_at)
 
-    async def _read(self) -> Object | None:
-        try:
-            return await self._api.get(self._path)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
-
     async def release(self) -> None:
         """Let another one lead at once. Raises TemporaryError."""
-        found = await self._read()
+        found = await find(self._api, self._path)
         if self.candidate.term and found is not None and _lease(found).term == self.candidate.term:
             version = found["metadata"]["resourceVersion"]
             body = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": ""}}
@@ -225,16 +218,13 @@ async def _marked(election: Election) -> None:
 
 def _answers(port: int) -> bool:
     """Whether the API of this process answers, or is not there yet."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ROUND_SECONDS)
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except ConnectionRefusedError:
+        answer = httpx.get(f"http://127.0.0.1:{port}/health", timeout=ROUND_SECONDS, trust_env=False)
+    except httpx.ConnectError:
         return True
-    except (OSError, http.client.HTTPException):
+    except httpx.HTTPError:
         return False
-    finally:
-        connection.close()
+    return answer.status_code == httpx.codes.OK
 
 
 @contextlib.contextmanager

@@ -65,18 +65,16 @@ async def run(plugin: Any, cluster: Any, folder: Path, *, interactive: bool) -> 
     try:
         async with asyncio.timeout(None if asks else PLUGIN_SECONDS):
             out, said = await process.communicate()
-    except BaseException as error:
-        with contextlib.suppress(ProcessLookupError):
-            if asks:
-                process.kill()
-            else:
-                os.killpg(process.pid, signal.SIGKILL)  # with what it started
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await process.communicate()  # its pipes end
-        if isinstance(error, TimeoutError):
-            raise TemporaryError(f"{name} did not end in {PLUGIN_SECONDS:g} s") from None
-        raise
+    except TimeoutError:
+        raise TemporaryError(f"{name} did not end in {PLUGIN_SECONDS:g} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, TimeoutError):
+                if asks:
+                    process.kill()
+                else:
+                    os.killpg(process.pid, signal.SIGKILL)  # with what it started
+                await asyncio.wait_for(process.communicate(), 1.0)  # its pipes end
     if process.returncode:
         words = (said or b"").decode(errors="replace").strip()
         raise TemporaryError(f"{name} ended with exit code {process.returncode}{words and f': {words}'}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config import kube_config as _untyped
 
-from coach.core.errors import TemporaryError
+from coach.core.errors import PermanentError, TemporaryError, UserError
 from coach.platforms.kubernetes_api import exec_plugin, openid
 from coach.platforms.kubernetes_api.credentials import FILE_SECONDS, PAUSE_SECONDS, Credential, due
 
@@ -62,34 +63,48 @@ class _Login:
 
 
 class Kubeconfig:
-    """The files of KUBECONFIG (paths with colons between), read again each time: who logs in anew writes them."""
+    """A context of the files of KUBECONFIG, read again each time: who logs in anew writes them.
 
-    def __init__(self, files: str, context: str, now: Callable[[], float] = time.time) -> None:
-        self._files = files
-        self._context = context
+    `who` describes its user, once `cluster` was called: `user u of context c (exec plugin aws)`.
+    """
+
+    def __init__(self, context: str | None = None, now: Callable[[], float] = time.time) -> None:
+        """`context`: None is the current one. Raises UserError, PermanentError, ConfigException, YAMLError."""
+        file = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        paths = [Path(path).expanduser() for path in file.split(os.pathsep) if path]
+        if not any(path.exists() for path in paths):
+            raise PermanentError(
+                f"no cluster: there is no {' nor '.join(map(str, paths))}; set KUBECONFIG to a kubeconfig file"
+            )
+        self._files = os.pathsep.join(map(str, paths))
+        merged = _kube_config.KubeConfigMerger(self._files).config
+        names = sorted(one["name"] for one in merged["contexts"].value)
+        if context and context not in names:
+            raise UserError(f"--context {context}: no such context; the kubeconfig has: {', '.join(names) or 'none'}")
+        self.context = str(context or merged["current-context"])
+        named = merged["contexts"].get_with_name(self.context)["context"]
+        self.namespace = str(named.safe_get("namespace") or "default")
         self._now = now
         #: The OpenID settings as the file had them, and as they are since, where the file could not be written.
         self._in_file: dict[str, str] = {}
         self._settings: dict[str, str] = {}
         self._id_token = ""
 
-    async def cluster(self, configuration: Configuration) -> None:
-        """Set everything about the cluster. Raises ConfigException."""
-        await _Login.read(self._files, self._context).others.load_and_set(configuration)
-
-    def who(self) -> str:
-        """`user u of context c (exec plugin aws)`. Raises ConfigException."""
-        login, means = _Login.read(self._files, self._context), ""
+    async def cluster(self) -> Configuration:
+        """Everything about the cluster. Raises ConfigException."""
+        login, means, configuration = _Login.read(self._files, self.context), "", Configuration()
         if login.plugin is not None:
             means = f" (exec plugin {login.plugin.get('command')})"
         elif login.openid is not None:
             means = f" (OpenID Connect, issuer {login.openid.get('idp-issuer-url')})"
-        return f"user {login.user} of context {self._context}{means}"
+        self.who = f"user {login.user} of context {self.context}{means}"
+        await login.others.load_and_set(configuration)
+        return configuration
 
     async def read(self, *, interactive: bool = False) -> Credential:
         """`interactive`: a plugin may ask the user at the terminal. Raises TemporaryError."""
         try:
-            login = _Login.read(self._files, self._context)
+            login = _Login.read(self._files, self.context)
             if login.openid is not None:
                 return await self._of_openid(login)
             configuration = Configuration()

@@ -18,18 +18,8 @@ if TYPE_CHECKING:
 #: Why a container waits for longer than it should. The kubelet tries again; what is amiss may still be mended.
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
 _CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
-#: Typed reasons of Coach's own scheduler (`docs/reference/scheduler.md`).
-_SCHEDULER = frozenset(
-    {
-        "Misconfigured",
-        "WaitingMembers",
-        "WaitingCapacity",
-        "ShadowReserved",
-        "NeverFits",
-        "Draining",
-        "Placing",
-    }
-)
+#: Of these are the typed reasons of Coach's own scheduler (`docs/reference/scheduler.md`).
+_REASONS = frozenset(Reason)
 #: Reasons of the condition DisruptionTarget that are no fault of the pod, of its memory or of its disk.
 _DISRUPTIONS = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
 #: Exit code of a process that the kernel killed with SIGKILL.
@@ -96,18 +86,19 @@ def address(pod: Object) -> str:
 
 def terminated(pod: Object) -> Object | None:
     """How its first container ended; None while it runs, or where none of it ever ran."""
-    for container in pod.get("status", {}).get("containerStatuses") or ():
-        found: Object | None = container.get("state", {}).get("terminated")
-        return found
-    return None
+    found: Object | None = _first_state(pod).get("terminated")
+    return found
 
 
 def started_at(pod: Object) -> str:
     """When its first container started, as Kubernetes writes it; empty before that."""
-    for container in pod.get("status", {}).get("containerStatuses") or ():
-        state = container.get("state", {})
-        return str((state.get("running") or state.get("terminated") or {}).get("startedAt") or "")
-    return ""
+    state = _first_state(pod)
+    return str((state.get("running") or state.get("terminated") or {}).get("startedAt") or "")
+
+
+def _first_state(pod: Object) -> Object:
+    found: Object = next(iter(pod.get("status", {}).get("containerStatuses") or ()), {})
+    return found.get("state") or {}
 
 
 def ending(pod: Object) -> bool:
@@ -126,7 +117,7 @@ def waiting(pod: Object) -> tuple[Reason, str] | None:
     if condition.get("status") == "False":
         # Coach's scheduler begins with its typed reason, `WaitingCapacity: needs ...`.
         word, _, rest = str(condition.get("message", "")).partition(": ")
-        if word in _SCHEDULER:
+        if word in _REASONS:
             return Reason(word), rest
         if gates := [one["name"] for one in pod["spec"].get("schedulingGates") or ()]:
             return Reason.WAITING_CAPACITY, f"SchedulingGated: until {', '.join(gates)} is taken away"

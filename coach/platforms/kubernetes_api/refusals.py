@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import NamedTuple
 
 from kubernetes.utils.quantity import parse_quantity
 
@@ -14,18 +13,11 @@ from coach.core.jobs.reasons import Reason
 from coach.platforms.kubernetes_api.nodes import GPU
 
 #: Words of ResourceQuota, in Kubernetes's plugin/pkg/admission/resourcequota.
-_QUOTA = re.compile(r"exceeded quota: (?P<name>\S+), requested: \S+, used: \S+, limited: (?P<limited>[^\s;]+)")
+_QUOTA = re.compile(r"exceeded quota: (\S+), requested: \S+, used: \S+, limited: ([^\s;]+)")
 #: What a quota says before its controller has counted for the first time.
 _UNCOUNTED = re.compile(r"status unknown for quota: ")
 #: A webhook that did answer.
 _DENIED = re.compile(r'admission webhook "[^"]+" denied the request')
-
-
-class Limit(NamedTuple):
-    """A quota's limits of the resources that it had no room for."""
-
-    quota: str
-    limited: Mapping[str, Decimal]
 
 
 def meaning(status: int, reason: str, message: str) -> Reason:
@@ -44,11 +36,6 @@ def meaning(status: int, reason: str, message: str) -> Reason:
     return Reason.POD_REFUSED if status in (400, 403, 413, 422) else Reason.FUNCTION_LOST
 
 
-def limits(message: str) -> list[Limit]:
-    """The quotas that a refusal names."""
-    return [Limit(found["name"], _amounts(found["limited"])) for found in _QUOTA.finditer(message)]
-
-
 def never_holds(message: str, gang: Iterable[Resources]) -> str:
     """Why a quota in a refusal can never hold these pods, however empty it is; empty where it can."""
     pods = list(gang)
@@ -58,8 +45,8 @@ def never_holds(message: str, gang: Iterable[Resources]) -> str:
         "memory": sum((Decimal(round(pod.memory * 1024)) for pod in pods), Decimal(0)) * 2**20,
         GPU: sum((Decimal(f"{pod.gpu:g}") for pod in pods), Decimal(0)),
     }
-    for quota, limited in limits(message):
-        for name, most in limited.items():
+    for quota, limited in _QUOTA.findall(message):
+        for name, most in _amounts(limited).items():
             # `requests.cpu` and `cpu` are the same; of memory and devices a pod's limit is its request.
             kind = name.removeprefix("count/").removeprefix("requests.")
             kind = "memory" if kind == "limits.memory" else kind

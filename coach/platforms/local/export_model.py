@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -19,7 +18,7 @@ def export_mxnet(functions: Functions, job: TrainingJob, weights: str, file: Pat
     ended = subprocess.run(
         [str(functions.python), "-m", "training.mxnet.export"],
         cwd=functions.folder,
-        env={**os.environ, **functions.env, "PYTHONPATH": str(functions.folder)},
+        env=functions.env,
         input=json.dumps(fields),
         capture_output=True,
         text=True,

@@ -28,10 +28,8 @@ from coach.platforms.function_calls import Direct
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.function_process import FunctionProcess
 from coach.platforms.local.programs import Programs
-from coach.platforms.local.runtime import Runtime
-from coach.platforms.local.temp_dir import Scratch
+from coach.platforms.local.runtime import FunctionProcess, Runtime
 
 PORT = 8080
 #: Seconds a function may take until it answers.
@@ -50,7 +48,6 @@ class LocalPlatform:
     programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
-    sees_checkpoints = True
 
     def __init__(
         self,
@@ -76,7 +73,6 @@ class LocalPlatform:
     async def open(self, events: PlatformEvents) -> Cluster:
         """Start the process that functions are forked from. Raises PermanentError without framework."""
         self._events = events
-        self._scratch = Scratch.make()
         self._calls = Direct()
         try:
             if self._functions:
@@ -96,7 +92,6 @@ class LocalPlatform:
             if isinstance(opened, Runtime):
                 await opened.close()
         await self._calls.close()
-        self._scratch.close()
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
         """Nothing here outlives its handler."""
@@ -113,7 +108,7 @@ class LocalPlatform:
         functions = self._functions
         if functions is None or framework is not functions.framework:
             functions = await asyncio.to_thread(Functions.ready, lambda _: None, framework)
-        runtime = Runtime(functions, self._scratch.path)
+        runtime = Runtime(functions)
         await runtime.open()
         return runtime
 
@@ -174,7 +169,7 @@ class LocalPlatform:
         await asyncio.gather(*(client.leave(pods) for client in self._epochs.values()))
         of_programs = {pod.job for pod in pods if self._program_nodes.pop(pod, None) is not None}
         kept = {job: [pod for pod in self._program_nodes if pod.job == job] for job in of_programs}
-        await asyncio.gather(*(self._programs.release(job, kept=kept[job]) for job in of_programs))
+        await asyncio.gather(*(self._programs.release(job, kept[job]) for job in of_programs))
         ending = []
         for pod in pods:
             watcher = self._watchers.pop(pod, None)

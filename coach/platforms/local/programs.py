@@ -131,7 +131,7 @@ class Worker:
                 self._supervisor.kill()
             await self._supervisor.wait()
         await asyncio.to_thread(end_marked, self._mark)
-        return Ended(137, "lost", "its supervisor was killed", 0.0, 0.0, 0.0)
+        return Ended(137, "lost", "its supervisor was killed")
 
 
 class Run:
@@ -344,17 +344,11 @@ class Run:
         if self._stopped is not None:
             reason, words = self._stopped
             return reason, f"{words} {time}"
-        by_cause = {end.cause: (rank, end) for rank, end in reversed(list(enumerate(ends)))}
         for cause, reason in _REASONS.items():
-            if cause in by_cause:
-                rank, end = by_cause[cause]
+            ended_so = [(rank, end) for rank, end in enumerate(ends) if end.cause == cause and (cause or end.code)]
+            for rank, end in ended_so[:1]:
                 who = f"worker {rank}: " if len(ends) > 1 else ""
                 return reason, who + _words(end, time)
-        failed = [(rank, end) for rank, end in enumerate(ends) if end.cause == "" and end.code != 0]
-        if failed:
-            rank, end = failed[0]
-            who = f"worker {rank}: " if len(ends) > 1 else ""
-            return Reason.PROGRAM_FAILED, who + _words(end, time)
         return Reason.PROGRAM_ENDED, time
 
 
@@ -364,6 +358,7 @@ _REASONS = {
     "memory": Reason.OUT_OF_MEMORY,
     "lost": Reason.PROGRAM_FAILED,
     "deadline": Reason.DEADLINE_EXCEEDED,
+    "": Reason.PROGRAM_FAILED,  # by itself
 }
 
 
@@ -432,8 +427,8 @@ class Programs:
         if token in self._epochs:
             await self._epochs[token].end(self._epochs[token].grace, reason)
 
-    async def release(self, job: str, grace: float | None = None, *, kept: Collection[PodId] = ()) -> None:
-        """End a job's program, in its own grace period or in `grace` seconds; returns when nothing of it is left.
+    async def release(self, job: str, kept: Collection[PodId]) -> None:
+        """End a job's program, in its grace period; returns when nothing of it is left.
 
         One that forms its group anew in the same process goes on with the workers in `kept`.
         """
@@ -442,14 +437,13 @@ class Programs:
             return
         if (run := self._runs.pop(job, None)) is not None:
             began = self._now()
-            if grace is None:
-                await run.saved()
-            await run.end(run.grace if grace is None else grace)
+            await run.saved()
+            await run.end(run.grace)
             self._ends[job] = self._now() - began
 
     async def close(self) -> None:
         """End all programs at once."""
-        await asyncio.gather(*(self.release(job, 0.0) for job in list(self._runs)))
+        await asyncio.gather(*(run.end(0.0) for run in self._runs.values()))
 
     def _order(self, order: EpochOrder, pod: PodId, groups: Variables, cpus: Sequence[int] | None) -> Order:
         spec, action = order.spec.spec, order.action

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import json
 import os
 import selectors
@@ -67,16 +68,14 @@ class Ended:
     """How the program ended. `code` as the shell has it: 128 and the signal's number where a signal ended it.
 
     `cause`: by itself, `deadline`, `memory` or `asked`; `cannot start`, with what is wrong in `words`, else `words` are
-    the last lines that it printed. `left`: names of the processes that it left behind, which were ended.
+    the last lines that it printed.
     """
 
     code: int
     cause: str
     words: str
-    seconds: float
-    cpu_seconds: float
-    memory_gib: float
-    left: Sequence[str] = ()
+    seconds: float = 0.0
+    memory_gib: float = 0.0
 
 
 def descendants(of: int) -> dict[int, str]:
@@ -112,7 +111,7 @@ class _Supervisor:
         self._most_memory = 0.0
         self._work = Work(LOOK_SECONDS)
         self._input = b""
-        self._flags = Flags()
+        self._flags = Flags.shared()
         self._terminate = float("inf")  #: when a program that asks gets SIGTERM
 
     def run(self) -> Ended:
@@ -141,7 +140,7 @@ class _Supervisor:
             os.waitpid(self._collector, 0)
             offer.close()
             what = error.strerror or str(error)
-            return Ended(127, "cannot start", f"{error.filename}: {what}", 0.0, 0.0, 0.0)
+            return Ended(127, "cannot start", f"{error.filename}: {what}")
         os.close(writer)
         code = self._watch(program)
         seconds = time.monotonic() - self._began
@@ -152,16 +151,7 @@ class _Supervisor:
         if left:
             words_of = f"it left processes behind, which were ended: {', '.join(left)[:1000]}"
             FunctionLog(Path(self._order.log), self._order.name).write("warning", words_of)
-        used = os.times()
-        return Ended(
-            code,
-            self._cause,
-            last,
-            seconds,
-            used.children_user + used.children_system,
-            self._most_memory,
-            left,
-        )
+        return Ended(code, self._cause, last, seconds, self._most_memory)
 
     def _heard(self, report: ProgramReport) -> None:
         seconds = time.monotonic() - self._began
@@ -225,7 +215,7 @@ class _Supervisor:
 
     def _ask_to_end(self, program: subprocess.Popen[bytes]) -> None:
         """SIGTERM; a program that asks is answered first, and gets it later."""
-        self._flags.set_stop()
+        self._flags.stop = True
         if self._flags.asks:
             left = self._due - time.monotonic()
             self._terminate = self._due - min(LAST_WARNING_SECONDS, left / 2)
@@ -318,20 +308,13 @@ def _say(what: Mapping[str, Any]) -> None:
         os.write(1, json.dumps(what).encode() + b"\n")
 
 
-def _first_line() -> str:
-    line = b""
-    while not line.endswith(b"\n"):
-        read = os.read(0, 1)
-        if not read:
-            raise SystemExit(0)
-        line += read
-    return line.decode()
-
-
 def main() -> None:
     """Run one program."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    order = json.loads(_first_line())
+    line = io.FileIO(0, closefd=False).readline()  # without a buffer: what follows is read later
+    if not line.endswith(b"\n"):
+        raise SystemExit(0)
+    order = json.loads(line)
     ended = _Supervisor(Order(**order | {"wanted": Wanted.read(order["wanted"])})).run()
     _say(asdict(ended))
 

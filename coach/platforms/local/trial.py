@@ -54,7 +54,7 @@ def run(functions: Functions, job: TrainingJob, began: Callable[[str], None]) ->
     with subprocess.Popen(
         [*keeper, python, "-X", "faulthandler", "-m", "training.trial"],
         cwd=functions.folder,
-        env={**os.environ, **functions.env, "PYTHONPATH": str(functions.folder)},
+        env=functions.env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

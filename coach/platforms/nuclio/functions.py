@@ -13,7 +13,7 @@ from coach.core.jobs.reasons import REFUSED, Reason
 from coach.platforms.base import PodError
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.kubernetes_api.client import CORE, Api, ApiError, Object, until_answered
+from coach.platforms.kubernetes_api.client import CORE, Api, ApiError, Object, find, until_answered
 from coach.platforms.kubernetes_api.refusals import meaning
 from coach.platforms.nuclio import resources
 
@@ -203,12 +203,7 @@ class Functions:
         return await until_answered(lambda: self._api.merge(f"{self.path}/{name}", body))
 
     async def _there(self, path: str) -> Object | None:
-        try:
-            return await until_answered(lambda: self._api.get(path))
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
+        return await until_answered(lambda: find(self._api, path))
 
 
 def _scaled_down(deployment: Object) -> bool:

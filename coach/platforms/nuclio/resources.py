@@ -97,7 +97,6 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
     `folder` has the three roles' function.yaml. Raises UserError for one that cannot be read.
     """
     base = _read(folder / of.id.role.value / "function.yaml")
-    named = {mount["name"]: mount for mount in manifests.volumes(job, settings)}
     spec: Object = {
         **{key: value for key, value in base["spec"].items() if key not in ("minReplicas", "maxReplicas")},
         "image": manifests.image(job, settings),
@@ -106,7 +105,9 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
         "resources": requests(of.requests),
         "env": [*manifests.environment(job), *(base["spec"].get("env") or [])],
         "volumes": [
-            {"volume": named[mount["name"]], "volumeMount": mount} for mount in manifests.mounts(job, settings)
+            {"volume": volume, "volumeMount": mount}
+            for volume, mounts in manifests.volumes(job, settings)
+            for mount in mounts
         ],
         "securityContext": manifests.security(),
         # A rolling update makes the new pod first: two members of a gang with one index.
@@ -119,18 +120,9 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
         spec["serviceAccount"] = settings.service_account
     if settings.pull_secrets:
         spec["imagePullSecrets"] = settings.pull_secrets[0]
-    labels = {
-        **manifests.labels(of.id, settings),
-        "nuclio.io/project-name": PROJECT,
-        SCHEDULED: "yes",
-    }
-    return {
-        "apiVersion": "nuclio.io/v1beta1",
-        "kind": "NuclioFunction",
-        "metadata": {"name": of.id.name, "labels": labels, "ownerReferences": owners},
-        "spec": spec,
-        "status": {"state": WAITING},
-    }
+    made = manifests.of_job("nuclio.io/v1beta1", "NuclioFunction", of.id.name, job.name, settings, owners)
+    made["metadata"]["labels"] |= manifests.labels(of.id) | {"nuclio.io/project-name": PROJECT, SCHEDULED: "yes"}
+    return made | {"spec": spec, "status": {"state": WAITING}}
 
 
 def deployed(function: Object) -> bool:

@@ -12,14 +12,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from coach.core.spec.metric_source import MetricSource
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
-from coach.platforms.program_metrics.files import USUAL_NAMES, Followed
+from coach.platforms.program_metrics.files import USUAL_NAMES, Followed, Record
 from coach.platforms.program_metrics.reader import LONGEST_LINE, Reader
 from coach.platforms.program_metrics.status import Offer, Sender, StatusServer, only
 
@@ -49,7 +49,7 @@ class Collector:
 
     def run(self, printed: int, over: int) -> None:
         """Follow the program: what it prints, until `over` ends, and then to its end."""
-        files = threading.Thread(target=self._follow_files, daemon=True)
+        files = threading.Thread(target=follow, args=(self._files, self._over, self.take), daemon=True)
         files.start()
         lines = Lines()
         with selectors.DefaultSelector() as selector:
@@ -70,7 +70,7 @@ class Collector:
         self._over.set()
         files.join()
 
-    def take(self, kind: str, record: Mapping[Any, Any], where: str = "") -> None:
+    def take(self, kind: str, record: Record, where: str = "") -> None:
         """A record that came from such a source."""
         with self._lock:
             if (found := self._reader.record(kind, record, where)) is not None:
@@ -91,16 +91,17 @@ class Collector:
             if report is not None:
                 self._report(report)
 
-    def _follow_files(self) -> None:
-        """Look at the files again and again, and once more when the program has ended."""
-        while self._files:
-            last, began = self._over.is_set(), time.monotonic()
-            for files in self._files:
-                for record in files.records():
-                    self.take(files.source.kind, record, files.source.where)
-            if last:
-                return
-            self._over.wait(max(LOOK_SECONDS, LOOK_FACTOR * (time.monotonic() - began)))
+
+def follow(files: Sequence[Followed], over: threading.Event, take: Callable[[str, Record, str], None]) -> None:
+    """Take the records of files, again and again, and once more when the program has ended (`over`)."""
+    while files:
+        last, began = over.is_set(), time.monotonic()
+        for one in files:
+            for record in one.records():
+                take(one.source.kind, record, one.source.where)
+        if last:
+            return
+        over.wait(max(LOOK_SECONDS, LOOK_FACTOR * (time.monotonic() - began)))
 
 
 def files_of(wanted: Wanted) -> list[MetricSource]:

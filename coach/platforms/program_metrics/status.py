@@ -9,6 +9,7 @@ bearer token in the file that KUBEFLOW_TRAINER_SERVER_TOKEN names. transformers'
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hmac
 import json
 import mmap
@@ -39,29 +40,17 @@ CHECKPOINT_SECONDS = 300.0
 TOKEN_BYTES = 32
 
 
-class Flags:
-    """What the processes around a program say to each other about its end."""
+class Flags(ctypes.Structure):
+    """What the processes around a program say to each other about its end, in memory that they share."""
 
-    def __init__(self) -> None:
-        self._shared = mmap.mmap(-1, 2)
+    _fields_ = (("stop", ctypes.c_bool), ("asks", ctypes.c_bool))
+    stop: bool  #: whether the program is to end
+    asks: bool  #: whether it asks if it is to end: then it need not be interrupted
 
-    @property
-    def stop(self) -> bool:
-        """Whether the program is to end."""
-        return self._shared[0] != 0
-
-    def set_stop(self) -> None:
-        """The program is to end."""
-        self._shared[0] = 1
-
-    @property
-    def asks(self) -> bool:
-        """Whether the program asks if it is to end: then it need not be interrupted."""
-        return self._shared[1] != 0
-
-    def set_asks(self) -> None:
-        """The program has asked."""
-        self._shared[1] = 1
+    @classmethod
+    def shared(cls) -> Flags:
+        """With the processes that are forked from now on."""
+        return cls.from_buffer(mmap.mmap(-1, ctypes.sizeof(cls)))
 
 
 def metrics_of(request: Mapping[str, Any]) -> dict[str, object] | None:
@@ -215,7 +204,7 @@ class _Request(BaseHTTPRequestHandler):
         if isinstance(request.get("values"), dict):
             sender.take("report", request["values"])
         if request.get("asks"):
-            sender.flags.set_asks()
+            sender.flags.asks = True
         return self._answer(200, sender.asked())
 
     def _answer(self, code: int, what: Mapping[str, object]) -> None:

@@ -26,7 +26,7 @@ from coach.core.jobs.events import PricesChanged
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
-from coach.core.spec.job import JobObjective
+from coach.core.spec.resources import JobObjective
 from coach.report import formatting
 from coach.report.accounting import Attempt, Balance, attempts, money
 from coach.report.choices import Decision, Verdict, last_decision

@@ -1,27 +1,26 @@
-"""One function for each operation of the API: what is sent, and what type the answer has. None of them sends anything.
-
-The functions have the operations' names. `coach.service.client.clients` sends what they return.
-"""
+"""The operations of the API: what is sent, and what type the answer has. `coach.service.client.clients` sends it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
-from coach.handler.endpoint import API
+from coach.handler.endpoint import API, Endpoint, find
+from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError, Problem
 from coach.report.comparison import Comparison
 from coach.report.row_types import AccountRow, JobRow
 from coach.service import schemas
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Seconds for an answer in addition to the waiting time in the request.
@@ -107,278 +106,331 @@ def _error(status: int, body: dict[str, Any], files: tuple[Path, ...]) -> CoachE
     return UserError(said)
 
 
-# -- the process and the whole service -------------------------------------------------------------------------
+class Operation(Generic[P, T]):
+    """A method that makes a call: a client sends the call; of `Awaited` operations it is awaited."""
 
+    def __init__(self, make: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        self.make = make
+        self.__doc__ = make.__doc__
 
-def health() -> Call[schemas.Health]:
-    """Whether the service runs."""
-    return Call("GET", "/health", schemas.Health)
+    @overload
+    def __get__(self, client: None, owner: type) -> Operation[P, T]: ...
+    @overload
+    def __get__(self, client: Awaited, owner: type) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def __get__(self, client: Operations, owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        if client is None:
+            return self
 
+        def send(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self.make(client, *args, **kwargs))
 
-def metrics_page() -> Call[str]:
-    """Numbers for Prometheus."""
-    return Call("GET", "/metrics", str)
+        send.__doc__ = self.__doc__
+        return send
 
 
-def cluster(*, limit: int = 0, cursor: str = "") -> Call[schemas.Cluster]:
-    """Its nodes with what is used of them, its queue (of it `limit` rows, 0: 100) and its policy."""
-    return _get("/cluster", schemas.Cluster, limit=limit, cursor=cursor)
+class Operations:
+    """Where the service is, and one method for each operation of the API, of the same name.
 
-
-def records(names: Sequence[str], after: int = 0, wait: float = 0.0) -> Call[schemas.Records]:
-    """Records of jobs later than `after`; waits up to `wait` seconds for one."""
-    return _get("/records", schemas.Records, wait, job=list(names), after=after, wait=wait)
-
-
-def login_codes() -> Call[schemas.LoginCode]:
-    """A code with which a browser logs in once."""
-    return Call("POST", f"{API}/login-codes", schemas.LoginCode)
-
-
-def log_in(code: str) -> Call[schemas.LoggedIn]:
-    """Use a code; the answer's cookie is for browsers."""
-    return Call("POST", f"{API}/login", schemas.LoggedIn, body={"code": code})
-
-
-def log_out() -> Call[schemas.LoggedIn]:
-    """End a browser's login."""
-    return Call("POST", f"{API}/logout", schemas.LoggedIn)
-
-
-def accounts() -> Call[schemas.Accounts]:
-    """The budgets over jobs."""
-    return _get("/accounts", schemas.Accounts)
-
-
-def set_account(  # noqa: PLR0917 - they are the body's fields
-    name: str,
-    amount: float,
-    currency: str,
-    period: str = "ever",
-    timezone: str = "UTC",
-    parent: str = "",
-    labels: dict[str, str] | None = None,
-) -> Call[AccountRow]:
-    """Make a budget over jobs, or change its terms."""
-    body = {
-        "amount": amount, "currency": currency, "period": period, "timezone": timezone, "parent": parent,
-        "labels": labels or {},
-    }  # fmt: skip
-    return Call("PUT", f"{API}/accounts/{name}", AccountRow, body=body)
-
-
-def remove_account(name: str) -> Call[schemas.Accounts]:
-    """Remove a budget over jobs; the others."""
-    return Call("DELETE", f"{API}/accounts/{name}", schemas.Accounts)
-
-
-def spending() -> Call[schemas.Spending]:
-    """What each job paid out of which account."""
-    return _get("/spending", schemas.Spending)
-
-
-# -- searches --------------------------------------------------------------------------------------------------
-
-
-def list_searches() -> Call[schemas.SearchList]:
-    """All searches."""
-    return _get("/searches", schemas.SearchList)
-
-
-def search(name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.SearchDetail]:
-    """One search with its trials; with `wait` once there is a record later than `after`, or after so many seconds."""
-    return _get(f"/searches/{name}", schemas.SearchDetail, wait, after=after, wait=wait)
-
-
-def start_search(path: str, text: str) -> Call[schemas.SearchDetail]:
-    """Begin the search of a file, or go on with it."""
-    return Call("POST", f"{API}/searches", schemas.SearchDetail, body={"file": {"path": path, "text": text}})
-
-
-def resume_search(
-    name: str, *, budget: float | None = None, deadline: float | None = None
-) -> Call[schemas.SearchDetail]:
-    """Go on with a search. `budget`: its whole budget from now on; `deadline`: seconds from now."""
-    body = {"budget": budget, "deadline": deadline}
-    return Call("POST", f"{API}/searches/{name}/resume", schemas.SearchDetail, body=body)
-
-
-def stop_search(name: str, *, now: bool = False) -> Call[schemas.SearchDetail]:
-    """Give no job of a search another epoch, or stop them `now`."""
-    return Call("POST", f"{API}/searches/{name}/stop", schemas.SearchDetail, body={"now": now})
-
-
-# -- looking at jobs -------------------------------------------------------------------------------------------
-
-
-def list_jobs(
-    *,
-    state: Sequence[str] = (),
-    q: str = "",
-    limit: int = 0,
-    cursor: str = "",
-    after: int = 0,
-    wait: float = 0.0,
-) -> Call[schemas.JobList]:
-    """Jobs in the order of their submission. `limit` 0: all; `cursor`: `next` of the answer before."""
-    return _get(
-        "/jobs",
-        schemas.JobList,
-        wait,
-        state=list(state),
-        q=q,
-        limit=limit,
-        cursor=cursor,
-        after=after,
-        wait=wait,
-    )
-
-
-def job(name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.JobDetail]:
-    """One job with its epochs; with `wait` once it has a record later than `after`, or after so many seconds."""
-    return _get(f"/jobs/{name}", schemas.JobDetail, wait, after=after, wait=wait)
-
-
-def events(name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.Events]:
-    """What happened to a job, in words."""
-    return _get(f"/jobs/{name}/events", schemas.Events, wait, after=after, wait=wait)
-
-
-def why_job(name: str) -> Call[schemas.Why]:
-    """Why a job waits, or has its allocation."""
-    return _get(f"/jobs/{name}/why", schemas.Why)
-
-
-def job_consequences(name: str, of: str) -> Call[schemas.Consequences]:
-    """What a request (`cancel`, `suspend`, `suspend-now`, `resume`, `add-budget`) would do."""
-    return _get(f"/jobs/{name}/consequences", schemas.Consequences, of=of)
-
-
-def job_figures(name: str) -> Call[schemas.Figures]:
-    """The data of a job's figures."""
-    return _get(f"/jobs/{name}/figures", schemas.Figures)
-
-
-def job_picture(name: str, picture: str = "page", kind: str = "png") -> Call[bytes]:
-    """A figure (`page`, `curve`, `allocation`, `money`, `speed`, `prediction`) as `png` or `svg`."""
-    return _get(f"/jobs/{name}/figures/{picture}.{kind}", bytes)
-
-
-def job_table(name: str, table: str = "epochs") -> Call[str]:
-    """The `epochs` or the `ledger` of a job as CSV."""
-    return _get(f"/jobs/{name}/{table}.csv", str)
-
-
-def logs(name: str) -> Call[schemas.LogFiles]:
-    """The logs of a job's functions."""
-    return _get(f"/jobs/{name}/logs", schemas.LogFiles)
-
-
-def log_text(name: str, function: str, *, after: int = 0) -> Call[schemas.LogText]:
-    """The log of one function from byte `after` on."""
-    return _get(f"/jobs/{name}/logs/{function}", schemas.LogText, after=after)
-
-
-# -- job files -------------------------------------------------------------------------------------------------
-
-
-def validate(files: Files) -> Call[schemas.Checked]:
-    """Whether job files could be submitted, with every mistake."""
-    return Call("POST", f"{API}/validate", schemas.Checked, body=_sent(files))
-
-
-def plan(files: Files, policy: str = "") -> Call[schemas.Plans]:
-    """The predicted time and cost of the jobs of files; starts nothing."""
-    return Call("POST", f"{API}/plan", schemas.Plans, body=_sent(files, policy), files=_paths(files))
-
-
-def compare_jobs(names: Sequence[str]) -> Call[Comparison]:
-    """Jobs side by side: best values by money and time, and what their files differ in."""
-    return _get("/comparison", Comparison, job=list(names))
-
-
-def simulate_jobs(
-    jobs: Sequence[str] = (),
-    files: Files = (),
-    *,
-    policies: Sequence[str] = ("coach",),
-    nodes: schemas.SimulatedNodes | None = None,
-    budget: float | None = None,
-) -> Call[schemas.Simulated]:
-    """Simulate jobs of the service, and of files, under each policy, on `nodes` or on those of the service.
-
-    `budget`: of each job, in its currency, instead of its own.
+    Without arguments: the running one of COACH_HOME. Raises UserError where there is none.
     """
-    return Call(
-        "POST",
-        f"{API}/simulations",
-        schemas.Simulated,
-        body={
-            "jobs": list(jobs),
-            "files": _sent(files)["files"],
-            "policies": list(policies),
-            "nodes": nodes.model_dump() if nodes else None,
-            "budget": budget,
-        },
-        wait=MAX_SIMULATION,
-        files=_paths(files),
-    )
+
+    def _find(self, endpoint: Endpoint | None, url: str, token: str) -> dict[str, Any]:
+        """Options of a connection."""
+        if bool(url) != bool(token):
+            raise UserError("a client needs both url and token, or neither: then it finds the service of COACH_HOME")
+        if not url:
+            endpoint = endpoint or running(StateDirectory.default())
+            url, token = endpoint.url, endpoint.token
+        self.url = url.rstrip("/")
+        self.endpoint = endpoint
+        headers = {"Authorization": f"Bearer {token}"}
+        return {"base_url": self.url, "headers": headers, "timeout": TIMEOUT, "trust_env": False}
+
+    def _silent(self, error: Exception) -> TemporaryError:
+        process = f" (process {self.endpoint.pid})" if self.endpoint else ""
+        return TemporaryError(
+            f"the service at {self.url}{process} does not answer: {error or type(error).__name__}; "
+            "is it stopping? see: coach doctor"
+        )
+
+    # -- the process and the whole service -------------------------------------------------------------------
+
+    @Operation
+    def health(self) -> Call[schemas.Health]:
+        """Whether the service runs."""
+        return Call("GET", "/health", schemas.Health)
+
+    @Operation
+    def metrics_page(self) -> Call[str]:
+        """Numbers for Prometheus."""
+        return Call("GET", "/metrics", str)
+
+    @Operation
+    def cluster(self, *, limit: int = 0, cursor: str = "") -> Call[schemas.Cluster]:
+        """Its nodes with what is used of them, its queue (of it `limit` rows, 0: 100) and its policy."""
+        return _get("/cluster", schemas.Cluster, limit=limit, cursor=cursor)
+
+    @Operation
+    def records(self, names: Sequence[str], after: int = 0, wait: float = 0.0) -> Call[schemas.Records]:
+        """Records of jobs later than `after`; waits up to `wait` seconds for one."""
+        return _get("/records", schemas.Records, wait, job=list(names), after=after, wait=wait)
+
+    @Operation
+    def login_codes(self) -> Call[schemas.LoginCode]:
+        """A code with which a browser logs in once."""
+        return Call("POST", f"{API}/login-codes", schemas.LoginCode)
+
+    @Operation
+    def log_in(self, code: str) -> Call[schemas.LoggedIn]:
+        """Use a code; the answer's cookie is for browsers."""
+        return Call("POST", f"{API}/login", schemas.LoggedIn, body={"code": code})
+
+    @Operation
+    def log_out(self) -> Call[schemas.LoggedIn]:
+        """End a browser's login."""
+        return Call("POST", f"{API}/logout", schemas.LoggedIn)
+
+    @Operation
+    def accounts(self) -> Call[schemas.Accounts]:
+        """The budgets over jobs."""
+        return _get("/accounts", schemas.Accounts)
+
+    @Operation
+    def set_account(  # noqa: PLR0917 - they are the body's fields
+        self,
+        name: str,
+        amount: float,
+        currency: str,
+        period: str = "ever",
+        timezone: str = "UTC",
+        parent: str = "",
+        labels: dict[str, str] | None = None,
+    ) -> Call[AccountRow]:
+        """Make a budget over jobs, or change its terms."""
+        body = {
+            "amount": amount, "currency": currency, "period": period, "timezone": timezone, "parent": parent,
+            "labels": labels or {},
+        }  # fmt: skip
+        return Call("PUT", f"{API}/accounts/{name}", AccountRow, body=body)
+
+    @Operation
+    def remove_account(self, name: str) -> Call[schemas.Accounts]:
+        """Remove a budget over jobs; the others."""
+        return Call("DELETE", f"{API}/accounts/{name}", schemas.Accounts)
+
+    @Operation
+    def spending(self) -> Call[schemas.Spending]:
+        """What each job paid out of which account."""
+        return _get("/spending", schemas.Spending)
+
+    # -- searches --------------------------------------------------------------------------------------------
+
+    @Operation
+    def list_searches(self) -> Call[schemas.SearchList]:
+        """All searches."""
+        return _get("/searches", schemas.SearchList)
+
+    @Operation
+    def search(self, name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.SearchDetail]:
+        """One search with its trials; with `wait` once it has a record later than `after`, or so many seconds after."""
+        return _get(f"/searches/{name}", schemas.SearchDetail, wait, after=after, wait=wait)
+
+    @Operation
+    def start_search(self, path: str, text: str) -> Call[schemas.SearchDetail]:
+        """Begin the search of a file, or go on with it."""
+        return Call("POST", f"{API}/searches", schemas.SearchDetail, body={"file": {"path": path, "text": text}})
+
+    @Operation
+    def resume_search(
+        self, name: str, *, budget: float | None = None, deadline: float | None = None
+    ) -> Call[schemas.SearchDetail]:
+        """Go on with a search. `budget`: its whole budget from now on; `deadline`: seconds from now."""
+        body = {"budget": budget, "deadline": deadline}
+        return Call("POST", f"{API}/searches/{name}/resume", schemas.SearchDetail, body=body)
+
+    @Operation
+    def stop_search(self, name: str, *, now: bool = False) -> Call[schemas.SearchDetail]:
+        """Give no job of a search another epoch, or stop them `now`."""
+        return Call("POST", f"{API}/searches/{name}/stop", schemas.SearchDetail, body={"now": now})
+
+    # -- looking at jobs -------------------------------------------------------------------------------------
+
+    @Operation
+    def list_jobs(
+        self,
+        *,
+        state: Sequence[str] = (),
+        q: str = "",
+        limit: int = 0,
+        cursor: str = "",
+        after: int = 0,
+        wait: float = 0.0,
+    ) -> Call[schemas.JobList]:
+        """Jobs in the order of their submission. `limit` 0: all; `cursor`: `next` of the answer before."""
+        return _get(
+            "/jobs",
+            schemas.JobList,
+            wait,
+            state=list(state),
+            q=q,
+            limit=limit,
+            cursor=cursor,
+            after=after,
+            wait=wait,
+        )
+
+    @Operation
+    def job(self, name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.JobDetail]:
+        """One job with its epochs; with `wait` once it has a record later than `after`, or after so many seconds."""
+        return _get(f"/jobs/{name}", schemas.JobDetail, wait, after=after, wait=wait)
+
+    @Operation
+    def events(self, name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.Events]:
+        """What happened to a job, in words."""
+        return _get(f"/jobs/{name}/events", schemas.Events, wait, after=after, wait=wait)
+
+    @Operation
+    def why_job(self, name: str) -> Call[schemas.Why]:
+        """Why a job waits, or has its allocation."""
+        return _get(f"/jobs/{name}/why", schemas.Why)
+
+    @Operation
+    def job_consequences(self, name: str, of: str) -> Call[schemas.Consequences]:
+        """What a request (`cancel`, `suspend`, `suspend-now`, `resume`, `add-budget`) would do."""
+        return _get(f"/jobs/{name}/consequences", schemas.Consequences, of=of)
+
+    @Operation
+    def job_figures(self, name: str) -> Call[schemas.Figures]:
+        """The data of a job's figures."""
+        return _get(f"/jobs/{name}/figures", schemas.Figures)
+
+    @Operation
+    def job_picture(self, name: str, picture: str = "page", kind: str = "png") -> Call[bytes]:
+        """A figure (`page`, `curve`, `allocation`, `money`, `speed`, `prediction`) as `png` or `svg`."""
+        return _get(f"/jobs/{name}/figures/{picture}.{kind}", bytes)
+
+    @Operation
+    def job_table(self, name: str, table: str = "epochs") -> Call[str]:
+        """The `epochs` or the `ledger` of a job as CSV."""
+        return _get(f"/jobs/{name}/{table}.csv", str)
+
+    @Operation
+    def logs(self, name: str) -> Call[schemas.LogFiles]:
+        """The logs of a job's functions."""
+        return _get(f"/jobs/{name}/logs", schemas.LogFiles)
+
+    @Operation
+    def log_text(self, name: str, function: str, *, after: int = 0) -> Call[schemas.LogText]:
+        """The log of one function from byte `after` on."""
+        return _get(f"/jobs/{name}/logs/{function}", schemas.LogText, after=after)
+
+    # -- job files -------------------------------------------------------------------------------------------
+
+    @Operation
+    def validate(self, files: Files) -> Call[schemas.Checked]:
+        """Whether job files could be submitted, with every mistake."""
+        return Call("POST", f"{API}/validate", schemas.Checked, body=_sent(files))
+
+    @Operation
+    def plan(self, files: Files, policy: str = "") -> Call[schemas.Plans]:
+        """The predicted time and cost of the jobs of files; starts nothing."""
+        return Call("POST", f"{API}/plan", schemas.Plans, body=_sent(files, policy), files=_paths(files))
+
+    @Operation
+    def compare_jobs(self, names: Sequence[str]) -> Call[Comparison]:
+        """Jobs side by side: best values by money and time, and what their files differ in."""
+        return _get("/comparison", Comparison, job=list(names))
+
+    @Operation
+    def simulate_jobs(
+        self,
+        jobs: Sequence[str] = (),
+        files: Files = (),
+        *,
+        policies: Sequence[str] = ("coach",),
+        nodes: schemas.SimulatedNodes | None = None,
+        budget: float | None = None,
+    ) -> Call[schemas.Simulated]:
+        """Simulate jobs of the service, and of files, under each policy, on `nodes` or on those of the service.
+
+        `budget`: of each job, in its currency, instead of its own.
+        """
+        return Call(
+            "POST",
+            f"{API}/simulations",
+            schemas.Simulated,
+            body={
+                "jobs": list(jobs),
+                "files": _sent(files)["files"],
+                "policies": list(policies),
+                "nodes": nodes.model_dump() if nodes else None,
+                "budget": budget,
+            },
+            wait=MAX_SIMULATION,
+            files=_paths(files),
+        )
+
+    @Operation
+    def submit(self, files: Files, policy: str = "", *, key: str = "") -> Call[schemas.Submitted]:
+        """Submit job files, all or none. `key`: called again with it, also after a restart, it starts nothing twice."""
+        return Call(
+            "POST",
+            f"{API}/jobs",
+            schemas.Submitted,
+            body=_sent(files, policy),
+            headers=_key(key),
+            files=_paths(files),
+        )
+
+    # -- steering jobs ---------------------------------------------------------------------------------------
+
+    @Operation
+    def write_note(self, name: str, text: str) -> Call[schemas.Note]:
+        """Keep what a user writes about a job."""
+        return Call("PUT", f"{API}/jobs/{name}/note", schemas.Note, body={"text": text})
+
+    @Operation
+    def job_model(self, name: str) -> Call[bytes]:
+        """The checkpoint of a job's best epoch."""
+        return Call("GET", f"{API}/jobs/{name}/model", bytes)
+
+    @Operation
+    def cancel(self, name: str) -> Call[JobRow]:
+        """End a job for good."""
+        return Call("POST", f"{API}/jobs/{name}/cancel", JobRow)
+
+    @Operation
+    def suspend(self, name: str, *, now: bool = False) -> Call[JobRow]:
+        """Stop a job so that it can be resumed, at the end of its epoch or `now`."""
+        return Call("POST", f"{API}/jobs/{name}/suspend", JobRow, body={"now": now})
+
+    @Operation
+    def resume(
+        self,
+        name: str,
+        *,
+        budget: float | None = None,
+        add_budget: float = 0.0,
+        accept_model: bool = False,
+        key: str = "",
+    ) -> Call[JobRow]:
+        """Resume a job. `budget`: its whole budget from now on; a retry does not raise it again. `key`: see `submit`.
+
+        `accept_model`: a model file that was changed since is trained as it is now, else refused.
+        """
+        return Call(
+            "POST",
+            f"{API}/jobs/{name}/resume",
+            JobRow,
+            body={"budget": budget, "add_budget": add_budget, "accept_model": accept_model},
+            headers=_key(key),
+        )
 
 
-def submit(files: Files, policy: str = "", *, key: str = "") -> Call[schemas.Submitted]:
-    """Submit job files, all or none. `key`: called again with it, also after a restart, it starts nothing twice."""
-    return Call(
-        "POST",
-        f"{API}/jobs",
-        schemas.Submitted,
-        body=_sent(files, policy),
-        headers=_key(key),
-        files=_paths(files),
-    )
-
-
-# -- steering jobs ---------------------------------------------------------------------------------------------
-
-
-def write_note(name: str, text: str) -> Call[schemas.Note]:
-    """Keep what a user writes about a job."""
-    return Call("PUT", f"{API}/jobs/{name}/note", schemas.Note, body={"text": text})
-
-
-def job_model(name: str) -> Call[bytes]:
-    """The checkpoint of a job's best epoch."""
-    return Call("GET", f"{API}/jobs/{name}/model", bytes)
-
-
-def cancel(name: str) -> Call[JobRow]:
-    """End a job for good."""
-    return Call("POST", f"{API}/jobs/{name}/cancel", JobRow)
-
-
-def suspend(name: str, *, now: bool = False) -> Call[JobRow]:
-    """Stop a job so that it can be resumed, at the end of its epoch or `now`."""
-    return Call("POST", f"{API}/jobs/{name}/suspend", JobRow, body={"now": now})
-
-
-def resume(
-    name: str,
-    *,
-    budget: float | None = None,
-    add_budget: float = 0.0,
-    accept_model: bool = False,
-    key: str = "",
-) -> Call[JobRow]:
-    """Resume a job. `budget`: its whole budget from now on; a retry does not raise it again. `key`: as for `submit`.
-
-    `accept_model`: a model file that was changed since is trained as it is now, else refused.
-    """
-    return Call(
-        "POST",
-        f"{API}/jobs/{name}/resume",
-        JobRow,
-        body={"budget": budget, "add_budget": add_budget, "accept_model": accept_model},
-        headers=_key(key),
-    )
+class Awaited(Operations):
+    """The same, each awaited."""
 
 
 def _key(key: str) -> dict[str, str]:
@@ -398,3 +450,13 @@ def _sent(files: Files, policy: str = "") -> dict[str, Any]:
         {"path": str(file.absolute()), "text": file.read_bytes().decode("utf-8", "replace")} for file in _paths(files)
     ]
     return {"files": sent, "policy": policy}
+
+
+def running(home: StateDirectory) -> Endpoint:
+    """The running service of a state folder. Raises UserError where there is none."""
+    endpoint = find(home)
+    if endpoint is None:
+        raise UserError(
+            f"no service runs in {home.path}; start one with `coach serve`, or run jobs here: coach run FILE"
+        )
+    return endpoint

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.errors import CoachError, TemporaryError
-from coach.core.jobs import events as ev
-from coach.core.jobs import fold
 from coach.core.jobs.job import Job
 from coach.handler.interactive_run import Foreground, RunObserver, over
 from coach.handler.state.codec import decode
+from coach.handler.state.journal import take_in
 from coach.platforms.base import Progress
 from coach.service.client import Client, submit_all
 from coach.service.schemas import RecordRow
@@ -94,13 +93,7 @@ class Joined(Foreground):
 
     def _hear(self, row: RecordRow) -> None:
         record: Any = decode(row.type, json.dumps(row.body))
-        if isinstance(record, ev.JobSubmitted):
-            self._known.setdefault(record.job, fold.submitted(record))
-        elif record.job:
-            fold.apply(self._known[record.job], record)
-        else:
-            for job in self._known.values():
-                fold.apply(job, record)
+        take_in(self._known, record)
         self._seq = row.seq
         if self._seq > self._submitted_at:
             self._show(lambda: self._watcher.happened(record, ()))

@@ -83,12 +83,12 @@ def host_is_ours(host: str, names: frozenset[str]) -> bool:
     return True
 
 
-def of_our_page(method: str, headers: Mapping[bytes, bytes]) -> bool:
+def of_our_page(method: str, headers: Mapping[str, str]) -> bool:
     """Whether a request with a cookie comes from our own page; one that changes nothing may come from anywhere."""
+    site = headers.get("sec-fetch-site")
     if method in ("GET", "HEAD"):
-        return headers.get(b"sec-fetch-site", b"none") in (b"same-origin", b"none")
-    site = headers.get(b"sec-fetch-site")
+        return site in ("same-origin", "none", None)
     if site is not None:
-        return site == b"same-origin"
-    origin = headers.get(b"origin", b"").decode("latin-1")
-    return bool(origin) and urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")
+        return site == "same-origin"
+    origin = headers.get("origin", "")
+    return bool(origin) and urlsplit(origin).netloc == headers.get("host", "")

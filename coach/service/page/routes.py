@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
+from fastapi.staticfiles import StaticFiles
 
 from coach.handler.endpoint import API
 from coach.service import schemas
@@ -17,13 +17,6 @@ from coach.service.page.login import CODE_SECONDS, Logins
 PAGE = "/ui"
 LOGIN = f"{API}/login"
 STATIC = Path(__file__).parent / "static"
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-}
 #: Only our own files run, and no text becomes a document or a script.
 POLICY = "; ".join(
     (
@@ -63,28 +56,17 @@ async def without_slash() -> Response:
     return RedirectResponse("ui/", 307)
 
 
-@page.get(f"{PAGE}/{{name:path}}")
-async def file(name: str, request: Request) -> Response:
-    """One file of the page."""
-    found = files().get(name or "index.html")
-    if found is None:
-        raise HTTPException(404)
-    content, media, tag = found
-    headers = HEADERS | {"ETag": tag}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type=media, headers=headers)
+class Files(StaticFiles):
+    """The files of the page."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """A file, or that it has not changed, with our headers."""
+        response = super().file_response(*args, **options)
+        response.headers.update(HEADERS)
+        return response
 
 
-@cache
-def files() -> dict[str, tuple[bytes, str, str]]:
-    """The page's files: content, type and tag of each, by name."""
-    found = {}
-    for path in sorted(STATIC.iterdir()):
-        content = path.read_bytes()
-        tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-        found[path.name] = content, _TYPES[path.suffix], tag
-    return found
+page.mount(PAGE, Files(directory=STATIC, html=True))
 
 
 @login.post("/login-codes", responses=may_answer(403))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from coach.core.cluster import Node, Role
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import REASON_INFO
 from coach.report.formatting import iso
 from coach.report.why import free_on
 from coach.service import schemas
@@ -61,7 +60,7 @@ def queue_rows(jobs: Sequence[Job], first: int) -> list[schemas.QueueRow]:
                 cpu=smallest.cpu,
                 memory=smallest.memory,
                 reason=job.reason.value,
-                reason_text=REASON_INFO[job.reason].words,
+                reason_text=job.reason.words,
                 message=job.message,
             )
         )

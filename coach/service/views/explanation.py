@@ -9,7 +9,7 @@ from coach.core.errors import UserError
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, State
+from coach.core.jobs.reasons import RESUMABLE, State
 from coach.core.lifecycle import forecast
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.start_forecast import expected_starts
@@ -40,14 +40,14 @@ def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now:
         alternatives=alternatives,
         queue=len(before) + 1 if waits else None,
         before=before[:MAX_BEFORE],
-        starts_in=None if start is None else schemas.Range(low=start.low, expected=start.expected, high=start.high),
+        starts_in=schemas.Range.model_validate(start) if start else None,
         blockers=[requested_words(job), *(free_words(node, jobs) for node in nodes)] if waits else [],
         actions=list(_actions(job)),
     )
 
 
 def _summary(job: Job, alternatives: list[schemas.Alternative]) -> str:
-    words = REASON_INFO[job.reason].words
+    words = job.reason.words
     at = shown_allocation(job)
     if job.ended or job.running is None or at is None:
         return f"{words}: {job.message}" if job.message else words

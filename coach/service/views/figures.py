@@ -36,24 +36,10 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
             )
             for one in attempts(records, job.name)
         ],
-        money=[schemas.Balance(at=one.at, spent=one.spent, reserved=one.reserved) for one in money(records, job.name)],
+        money=money(records, job.name),
         budget=None if budget is None else to_amount(budget),
         currency=job.price_book.currency,
-        speed=[
-            schemas.Speed(
-                workers=row.workers,
-                servers=row.servers,
-                measured=row.measured,
-                epochs=row.epochs,
-                fitted=row.epochs_per_second,
-                low=row.epochs_per_second_low,
-                high=row.epochs_per_second_high,
-                seconds=row.seconds,
-                cost=row.cost,
-                affordable=row.affordable,
-            )
-            for row in speed_rows(job)
-        ],
+        speed=[schemas.Speed.model_validate(row) for row in speed_rows(job)],
     )
 
 
@@ -74,9 +60,7 @@ def _curve(job: Job) -> schemas.Curve:
             for one in job.evaluated_epochs
         ],
         fitted=_fitted(job),
-        end=None
-        if last is None or not math.isfinite(last.high)
-        else schemas.Range(low=last.low, expected=last.expected, high=last.high),
+        end=schemas.Range.model_validate(last) if last and math.isfinite(last.high) else None,
     )
 
 

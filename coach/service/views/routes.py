@@ -17,7 +17,8 @@ from fastapi.responses import StreamingResponse
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
-from coach.core.spec.job import Framework, TrainingJob
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
@@ -38,8 +39,6 @@ from coach.service.views.simulations import simulate
 from coach.service.views.stream import Feed, LogTail
 
 STREAM = f"{API}/stream"
-#: Jobs whose figures' data is cached.
-MAX_FIGURES = 32
 #: Matplotlib draws one figure at a time.
 _DRAWING = threading.Lock()
 
@@ -70,6 +69,14 @@ class Format(StrEnum):
 
     PNG = "png"
     SVG = "svg"
+
+
+def _a_file(description: str, *types: str) -> dict[int | str, dict[str, Any]]:
+    """An answer that is no JSON, for the document."""
+    binary = {"image/png", "application/octet-stream"}
+    text = {"type": "string"}
+    content = {one: {"schema": text | ({"format": "binary"} if one in binary else {})} for one in types}
+    return {200: {"description": description, "content": content}}
 
 
 # -- the whole service -----------------------------------------------------------------------------------------
@@ -103,15 +110,13 @@ async def cluster(
     "/stream",
     tags=["service"],
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "Server-sent events: `jobs` (the rows that changed), `progress` (the trained share of "
-            "running epochs, by job), `log` (new lines of the log that was asked for), `reset` (the id is of another "
-            "journal: ask for everything again).",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        },
-        **may_answer(404),
-    },
+    responses=_a_file(
+        "Server-sent events: `jobs` (the rows that changed), `progress` (the trained share of running epochs, by job), "
+        "`log` (new lines of the log that was asked for), `reset` (the id is of another journal: ask for everything "
+        "again).",
+        "text/event-stream",
+    )
+    | may_answer(404),
 )
 async def stream(  # noqa: PLR0917 - they are queries
     request: Request,
@@ -214,29 +219,15 @@ async def job_figures(context: InContext, known: Known) -> schemas.Figures:
     """The data of a job's figures: learning curve with its fit, allocation, money, speed."""
     service = context.service
     past, seq = service.past(known.name), service.changed_at.get(known.name, 0)
-    cached: dict[str, schemas.Figures] = context.stories.figures
-    if known.name not in cached or cached[known.name].seq != seq or known.running is not None:
-        records = await asyncio.to_thread(service.home.records, past)
-        cached[known.name] = await asyncio.to_thread(figures, known, records, seq, service.handler.now())
-        while len(cached) > MAX_FIGURES:
-            cached.pop(next(iter(cached)))
-    return cached[known.name]
+    records = await asyncio.to_thread(service.home.records, past)
+    return await asyncio.to_thread(figures, known, records, seq, service.handler.now())
 
 
 @views.get(
     "/jobs/{name}/figures/{picture}.{kind}",
     tags=["jobs"],
     response_class=Response,
-    responses={
-        200: {
-            "description": "The figure.",
-            "content": {
-                "image/png": {"schema": {"type": "string", "format": "binary"}},
-                "image/svg+xml": {"schema": {"type": "string"}},
-            },
-        },
-        **may_answer(404, 409),
-    },
+    responses=_a_file("The figure.", "image/png", "image/svg+xml") | may_answer(404, 409),
 )
 async def job_picture(context: InContext, known: Known, picture: Picture, kind: Format) -> Response:
     """One figure of a job, as `coach plot` draws it; `page` has the first four."""
@@ -261,13 +252,7 @@ def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind:
     "/jobs/{name}/model",
     tags=["jobs"],
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "The checkpoint of its best epoch.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **may_answer(404, 409),
-    },
+    responses=_a_file("The checkpoint of its best epoch.", "application/octet-stream") | may_answer(404, 409),
 )
 async def job_model(known: Known) -> StreamingResponse:
     """The best epoch's weights: of a PyTorch job what `coach model` writes, of an MXNet job its arrays as .npz."""
@@ -297,10 +282,7 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
     "/jobs/{name}/{table}.csv",
     tags=["jobs"],
     response_class=Response,
-    responses={
-        200: {"description": "The table.", "content": {"text/csv": {"schema": {"type": "string"}}}},
-        **may_answer(404),
-    },
+    responses=_a_file("The table.", "text/csv") | may_answer(404),
 )
 async def job_table(context: InContext, known: Known, table: Annotated[Table, InPath()]) -> Response:
     """The epochs, the forecasts or the ledger of a job as CSV, with the columns of `coach export`."""

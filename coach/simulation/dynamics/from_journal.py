@@ -63,23 +63,8 @@ class MeasuredCores:
 
 
 @dataclass
-class MeasuredEvaluation:
-    """Seconds of an evaluation by the number of workers, which share the test data.
-
-    A number that was not measured is scaled from the nearest that was.
-    """
-
-    measured: dict[int, float]
-
-    def __call__(self, workers: int, servers: int) -> float:
-        """Seconds."""
-        nearest = min(self.measured, key=lambda known: (abs(known - workers), known))
-        return self.measured[nearest] * nearest / workers
-
-
-@dataclass
-class MeasuredComputing:
-    """Core-seconds of the first worker for a whole data set, by the number of workers, which share the data.
+class MeasuredShare:
+    """Seconds by the number of workers, which share the data: of an evaluation, or the first worker's core-seconds.
 
     A number that was not measured is scaled from the nearest that was. The number of servers does not matter.
     """
@@ -87,7 +72,7 @@ class MeasuredComputing:
     measured: dict[int, float]
 
     def __call__(self, workers: int, servers: int) -> float:
-        """Core-seconds; 0 if no report measured any."""
+        """Seconds; 0 if no report measured any."""
         if not self.measured:
             return 0.0
         nearest = min(self.measured, key=lambda known: (abs(known - workers), known))
@@ -195,13 +180,13 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
         new_group_seconds=_mean(new_group, _mean(same_group, 0.5)),
         same_group_seconds=_mean(same_group, 0.05),
         regroups=any(run.job.epochs[-1].report.regroups for run in runs if run.job.epochs),
-        evaluate_seconds=MeasuredEvaluation({workers: statistics.fmean(some) for workers, some in evaluations.items()}),
+        evaluate_seconds=MeasuredShare({workers: statistics.fmean(some) for workers, some in evaluations.items()}),
         pod_seconds=_mean([s for run in runs for s in run.pod_seconds], 0.3),
         release_seconds=_mean([s for run in runs for s in run.release_seconds], 0.02),
         fit_seconds=_mean([s for run in runs for s in run.fit_seconds], 0.05),
         speed_noise=_noise(runs),
         worker_cores=MeasuredCores({allocation: _cores(some) for allocation, some in at.items()}),
-        computing_seconds=MeasuredComputing(_computing(epochs)),
+        computing_seconds=MeasuredShare(_computing(epochs)),
     )
 
 

@@ -34,17 +34,18 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Hyperbola:
-    """The metric `1 / (b0 x + b1) + b2` (thesis section 4.2.3), or one minus it."""
+    """The metric `v = 1 / (b0 x + b1) + b2` (thesis section 4.2.3), or `offset + scale (v - about)`."""
 
     b0: float
     b1: float
     b2: float
-    rising: bool = False
+    offset: float = 0.0
+    scale: float = 1.0
+    about: float = 0.0
 
     def __call__(self, x: float) -> float:
         """The metric after `x` epochs."""
-        value = 1.0 / (self.b0 * x + self.b1) + self.b2
-        return 1.0 - value if self.rising else value
+        return self.offset + self.scale * (1.0 / (self.b0 * x + self.b1) + self.b2 - self.about)
 
 
 def job_file(
@@ -86,7 +87,7 @@ def falling(first: float, target: float, epochs: float, rising: bool = False) ->
     end = target * (1.0 - BELOW)
     start = max(first, target * 1.5)
     b1 = 1.0 / (start - end)
-    return Hyperbola((1.0 / (target - end) - b1) / epochs, b1, end, rising)
+    return Hyperbola((1.0 / (target - end) - b1) / epochs, b1, end, *((1.0, -1.0) if rising else ()))
 
 
 def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs: float) -> JobDynamics:
@@ -120,22 +121,9 @@ def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs
     return replace(dynamics, new_group_seconds=PROGRAM_STARTS, release_seconds=PROGRAM_STOPS, same_group_seconds=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Towards:
-    """A metric of any size and sign that comes to `target`, from `scale` times as far as `curve` begins above 1."""
-
-    target: float
-    scale: float
-    curve: Hyperbola
-
-    def __call__(self, x: float) -> float:
-        """The metric after `x` epochs."""
-        return self.target + self.scale * (self.curve(x) - 1.0)
-
-
 def _own_metric(job: TrainingJob, target: float, epochs: float) -> Callable[[float], float]:
-    """A metric by name, which first reaches `target` after `epochs`."""
+    """A metric by name, of any size and sign, which first reaches `target` after `epochs`."""
     if job.spec.curve == "accuracy":
         return falling(1.0 - FIRST_ACCURACY, 1.0 - target, epochs, rising=True)
     scale = max(1.0, abs(target)) * (1.0 if job.spec.curve == "loss" else -1.0)
-    return Towards(target, scale, falling(FIRST_LOSS, 1.0, epochs))
+    return replace(falling(FIRST_LOSS, 1.0, epochs), offset=target, scale=scale, about=1.0)

@@ -6,8 +6,9 @@ lines per epoch.
 
 import contextlib
 import json
-import selectors
+import queue
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -23,7 +24,7 @@ def connect(request: StartRequest, hello: dict) -> socket.socket:
     until, pause = time.monotonic() + request.deadline, 0.01
     while True:
         try:
-            connection = socket.create_connection(_address(request), timeout=2, source_address=(request.host, 0))
+            connection = socket.create_connection(request.line_address, timeout=2, source_address=(request.host, 0))
             connection.settimeout(None)
             _watch_for_silence(connection)
             whole = {"hello": request.group, "role": request.role, "rank": request.rank, **hello}
@@ -44,32 +45,42 @@ def send(connection: socket.socket, message: dict) -> None:
 
 
 def received(connection: socket.socket) -> Iterator[dict]:
-    """The messages that come, until the other end is gone; then it is closed."""
-    buffer = bytearray()
-    while True:
-        try:
-            some = connection.recv(65536)
-        except OSError:
-            some = b""
-        if not some:
-            connection.close()
-            return
-        buffer += some
-        yield from _take(buffer)
+    """The messages that come, until the other end is gone, or says what is no JSON object; then it is closed."""
+    with contextlib.suppress(OSError, ValueError), connection, connection.makefile("rb") as file:
+        for line in file:
+            message = json.loads(line)
+            if not isinstance(message, dict):
+                return
+            yield message
 
 
 class Listener:
-    """The scheduler's end. A connection is a member's once `_welcome` has said so; strangers are sent away."""
+    """The scheduler's end. A connection is a member's once `_welcome` has said so; strangers are sent away.
+
+    Threads put what comes into `_inbox`: one thread of a subclass takes it out, and gives it to `_take`.
+    """
 
     def __init__(self, request: StartRequest) -> None:
         self._request = request
         self._members: dict[socket.socket, str] = {}
-        self._buffers: dict[socket.socket, bytearray] = {}
-        host, port = _address(request)
+        self._inbox: queue.SimpleQueue = queue.SimpleQueue()
         try:
-            self._listener = socket.create_server((host, port), backlog=256)
+            listener = socket.create_server(request.line_address, backlog=256)
         except OSError as error:
-            raise TrainingError("Internal", f"cannot listen on {host}:{port}: {error}") from error
+            address = "{}:{}".format(*request.line_address)
+            raise TrainingError("Internal", f"cannot listen on {address}: {error}") from error
+        threading.Thread(target=self._accept, args=(listener,), name="listener", daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=self._receive, args=(connection,), name="member", daemon=True).start()
+
+    def _receive(self, connection: socket.socket) -> None:
+        _watch_for_silence(connection)
+        for message in received(connection):
+            self._inbox.put((connection, message))
+        self._inbox.put((connection, None))
 
     def _welcome(self, connection: socket.socket, message: dict) -> str | None:
         """The name of the member whose first message this is; None for a stranger."""
@@ -83,51 +94,24 @@ class Listener:
         """A member's connection is over."""
         raise NotImplementedError
 
-    def _ready(self, selector: selectors.BaseSelector, ready: socket.socket) -> None:
-        if ready is self._listener:
-            connection, _ = self._listener.accept()
-            _watch_for_silence(connection)
-            self._buffers[connection] = bytearray()
-            selector.register(connection, selectors.EVENT_READ)
-        elif not self._read(ready):
-            selector.unregister(ready)
-            ready.close()
-            self._buffers.pop(ready)
-            name = self._members.pop(ready, None)
+    def _take(self, connection: socket.socket, message: dict | None) -> None:
+        """What has come from a connection; None: its end."""
+        if message is None:
+            name = self._members.pop(connection, None)
             if name is not None:
-                self._gone(ready, name)
-
-    def _read(self, connection: socket.socket) -> bool:
-        """Handle what came; False when the connection is over."""
-        try:
-            some = connection.recv(65536)
-            self._buffers[connection] += some
-            messages = _take(self._buffers[connection]) if some else []
-        except (OSError, ValueError):
-            return False
-        for message in messages:
-            if connection in self._members:
-                self._heard(connection, message)
-                continue
-            name = self._welcome(connection, message) if message.get("hello") == self._request.group else None
-            if name is None:
-                return False  # a stranger, or a member of a group that was here before
+                self._gone(connection, name)
+        elif connection in self._members:
+            self._heard(connection, message)
+        elif message.get("hello") == self._request.group and (name := self._welcome(connection, message)) is not None:
             self._members[connection] = name
-            self._joined(connection)
-        return bool(some)
-
-    def _joined(self, connection: socket.socket) -> None:
-        """A connection has become a member's."""
+        else:  # a stranger, or a member of a group that was here before
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _broadcast(self, message: dict, leaving_out: socket.socket | None = None) -> None:
         for connection in list(self._members):
             if connection is not leaving_out:
                 send(connection, message)
-
-
-def _address(request: StartRequest) -> tuple[str, int]:
-    host, port = request.root_address
-    return host, port + 1
 
 
 def _watch_for_silence(connection: socket.socket) -> None:
@@ -142,13 +126,3 @@ def _watch_for_silence(connection: socket.socket) -> None:
 
 def _line(message: dict) -> bytes:
     return json.dumps(message).encode() + b"\n"
-
-
-def _take(buffer: bytearray) -> list[dict]:
-    """Take the whole lines out of `buffer`. Raises ValueError for what is not JSON objects."""
-    *lines, rest = bytes(buffer).split(b"\n")
-    buffer[:] = rest
-    messages = [json.loads(line) for line in lines]
-    if not all(isinstance(message, dict) for message in messages):
-        raise ValueError("not an object")
-    return messages

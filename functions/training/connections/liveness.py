@@ -5,7 +5,6 @@ scheduler's member (`lines.py`). The hub sees its end and notifies the others, w
 carries "formed" and "done", so that servers and the scheduler know them too.
 """
 
-import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -21,7 +20,6 @@ class Member:
 
     def __init__(self, request: StartRequest, notify: Notify) -> None:
         self._notify = notify
-        self._leaving = False
         self._connection = lines.connect(request, {})
         threading.Thread(target=self._listen, name="liveness", daemon=True).start()
 
@@ -29,17 +27,10 @@ class Member:
         """Send a line to the hub."""
         lines.send(self._connection, message)
 
-    def leave(self) -> None:
-        """Say that this member's end is meant."""
-        self._leaving = True
-        self.tell({"leaving": True})
-
     def _listen(self) -> None:
         for message in lines.received(self._connection):
-            self._leaving = self._leaving or "leaving" in message
             self._notify(message)
-        if not self._leaving:
-            self._notify({"lost": "the scheduler"})
+        self._notify({"lost": "the scheduler"})
 
 
 class Hub(lines.Listener):
@@ -50,14 +41,9 @@ class Hub(lines.Listener):
         self._notify = notify
         self._formed: set[str] = set()
         self._failed: set[socket.socket] = set()
-        self._leaving = False
         roles = {"server": request.servers, "worker": request.workers}
         self._expected = {f"{role} {rank}" for role, count in roles.items() for rank in range(count)}
         threading.Thread(target=self._run, name="liveness", daemon=True).start()
-
-    def leave(self) -> None:
-        """The group is over; members may go."""
-        self._leaving = True
 
     def tell(self, message: dict) -> None:
         """What the scheduler's own member has to say to the others."""
@@ -66,31 +52,21 @@ class Hub(lines.Listener):
         self._broadcast(message)
 
     def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    self._ready(selector, key.fileobj)
+        while True:
+            self._take(*self._inbox.get())
 
     def _welcome(self, connection: socket.socket, message: dict) -> str | None:
         name = f"{message.get('role')} {message.get('rank')}"
-        if name not in self._members.values():
-            return name if name in self._expected else None
-        refusal = {"lost": name, "because": f"{name} joined group {self._request.group} a second time"}
-        self._broadcast(refusal)
-        self._notify(refusal)
+        if name in self._members.values():
+            self._lose(name, f"{name} joined group {self._request.group} a second time", None)
+        elif name in self._expected:
+            self._notify({"joined": len(self._members) + 1, "of": len(self._expected)})
+            return name
         return None
-
-    def _joined(self, connection: socket.socket) -> None:
-        self._notify({"joined": len(self._members), "of": len(self._expected)})
 
     def _heard(self, connection: socket.socket, message: dict) -> None:
         name = self._members[connection]
-        if "leaving" in message:
-            # Once one member leaves in good order all will; from now on an end is not a loss.
-            self._leaving = True
-            self._broadcast({"leaving": True})
-        elif "formed" in message:
+        if "formed" in message:
             self._formed.add(name)
             if len(self._formed) == self._request.workers:
                 self._broadcast({"formed": True})
@@ -103,7 +79,7 @@ class Hub(lines.Listener):
             self._notify(message)
 
     def _gone(self, connection: socket.socket, name: str) -> None:
-        if not self._leaving and connection not in self._failed:
+        if connection not in self._failed:
             self._lose(name, "its process ended", None)
 
     def _lose(self, name: str, because: str, source: socket.socket | None) -> None:

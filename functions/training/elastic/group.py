@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from training.elastic.line import Left, Line, Replaced, Transport
 from training.errors import TrainingError
@@ -12,21 +12,8 @@ from training.membership.messages import Found, Give, View
 from training.request import StartRequest
 
 
-class Owner(Protocol):
-    """Who has the state: the worker."""
-
-    def found(self) -> None:
-        """Make the initial state, which the others get."""
-
-    def state(self) -> tuple[Any, dict]:
-        """The learner, and what else a newcomer needs."""
-
-    def install(self, restore: Callable[[Any], None], plain: dict) -> None:
-        """The inverse of state(): `restore` gives a learner the state that was received."""
-
-
 class ElasticGroup(ABC):
-    """One worker's side. All but what Line's threads do runs in the main thread.
+    """One worker's side. All but what Line's threads do runs in the main thread. `owner` is the ElasticWorker.
 
     How members exchange is a subclass's: by all-reduce (training.pytorch.elastic), or by servers (training.servers).
     """
@@ -35,7 +22,7 @@ class ElasticGroup(ABC):
     failures: tuple[type[Exception], ...] = ()
 
     def __init__(
-        self, request: StartRequest, owner: Owner, fail: Callable[[BaseException], None], transport: Transport
+        self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None], transport: Transport
     ) -> None:
         self._owner = owner
         self.line = Line(request, transport, fail)
@@ -107,7 +94,7 @@ class ElasticGroup(ABC):
         line.rests(False)
 
     def _over(self) -> bool:
-        return self.line.ended is not None or self.line.left
+        return self.line.ended is not None or self.line.member.state == machine.OUT
 
     @property
     def trains(self) -> bool:
@@ -163,8 +150,7 @@ class ElasticGroup(ABC):
                         taken = order
                         received = self._receive(group, rank, whole=order.whole)
         except self.failures:
-            with line.changed:
-                line.do(member.broke(view.number))
+            self._broke(view)
             return None
         if taken is not None and taken.whole:
             received()
@@ -186,17 +172,9 @@ class ElasticGroup(ABC):
         """
         line, member = self.line, self.line.member
         while True:
-            self._replaced = False
-            given = self.settle()
-            if self._replaced:
-                raise Replaced
+            given, view, group = self._in_view()
             if given is not None:
                 return given
-            with line.changed:
-                if not self.trains:
-                    continue
-                view = member.view
-                group = line.groups[view.number]
             contributed = contribute(view.members.index(member.name), len(view.members))
             with line.changed:
                 if member.view is not view or not self.trains:
@@ -206,8 +184,7 @@ class ElasticGroup(ABC):
                 with line.waiting():
                     sums, offers = self._add_up(group, view, contributed, offer)
             except self.failures:
-                with line.changed:
-                    line.do(member.broke(view.number))
+                self._broke(view)
                 continue
             with line.changed:
                 self._last = sums
@@ -215,6 +192,22 @@ class ElasticGroup(ABC):
                 if member.view is not view and member.view.planned:
                     line.went_over(view)
             return sums
+
+    def _in_view(self) -> tuple[Any, View, Any]:
+        """When this worker trains: what settle() gave, the view, and what connects it. Raises Left, or Replaced."""
+        while True:
+            self._replaced = False
+            given = self.settle()
+            if self._replaced:
+                raise Replaced
+            with self.line.changed:
+                if given is not None or self.trains:
+                    view = self.line.member.view
+                    return given, view, self.line.groups.get(view.number)
+
+    def _broke(self, view: View) -> None:
+        with self.line.changed:
+            self.line.do(self.line.member.broke(view.number))
 
     # -- what the worker exchanges ----------------------------------------------------------------------------------
 

@@ -1,19 +1,13 @@
 """The scheduler's side of an elastic group: connections, timers and values around the coordinator."""
 
-import heapq
-import itertools
-import os
-import queue
 import secrets
-import selectors
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from training import ipc, linux
+from training import ipc
 from training.connections import lines
 from training.errors import TrainingError
 from training.membership.coordinator import Coordinator
@@ -23,7 +17,6 @@ from training.membership.messages import (
     Formed,
     Lose,
     Order,
-    Out,
     Send,
     Timer,
     View,
@@ -58,54 +51,32 @@ class Hub(lines.Listener):
         self._copied = 0
         #: The epoch that is to end after the step under way.
         self._cut: str | None = None
-        self._ending = False
-        self._cpu_seconds = linux.cpu_seconds()
-        self._timers: list[tuple[float, int, tuple]] = []
-        self._serial = itertools.count()
-        self._orders: queue.SimpleQueue[dict] = queue.SimpleQueue()
-        self._wake, self._waker = socket.socketpair()
         if request.members is not None:
             self._resize(request.members, request.server_members)
         threading.Thread(target=self._run, name="membership", daemon=True).start()
 
-    def tell(self, message: dict) -> None:
-        """The scheduler's own failure: members go on without it."""
-
     def serve(self, function: socket.socket) -> None:
-        """Hand over what the function says, until it is gone or the members have left."""
+        """Hand over what the function says, until it is gone."""
         while True:
             message, _ = ipc.receive(function)
             if message is None:
                 return
-            self._orders.put(message)
-            self._waker.send(b"x")
+            self._inbox.put((None, message))
 
     # -- the thread that serves -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._listener, selectors.EVENT_READ)
-                selector.register(self._wake, selectors.EVENT_READ)
-                while True:
-                    wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-                    for key, _ in selector.select(wait):
-                        self._ready(selector, key.fileobj)
-                    while self._timers and self._timers[0][0] <= time.monotonic():
-                        self._ask(self._coordinator.timed_out, heapq.heappop(self._timers)[2])
+            while True:
+                source, message = self._inbox.get()
+                self._order(message) if source is None else self._take(source, message)
         except BaseException as error:
             self._reporter.fail(TrainingError("Internal", f"the scheduler's hub: {type(error).__name__}: {error}"))
 
-    def _ready(self, selector: selectors.BaseSelector, ready: socket.socket) -> None:
-        if ready is self._wake:
-            self._wake.recv(64)
-            while not self._orders.empty():
-                self._order(self._orders.get())
-        else:
-            super()._ready(selector, ready)
-
     def _order(self, message: dict) -> None:
-        if "resize" in message:
+        if "timer" in message:
+            self._ask(self._coordinator.timed_out, message["timer"])
+        elif "resize" in message:
             self._resize(message["resize"], message.get("servers"))
         elif "cut" in message:
             self._cut = message["cut"]
@@ -132,14 +103,15 @@ class Hub(lines.Listener):
         self._obey(commands)
 
     def _welcome(self, connection: socket.socket, message: dict) -> str | None:
-        return message["member"] if isinstance(message.get("member"), str) else None
-
-    def _joined(self, connection: socket.socket) -> None:
+        name = message.get("member")
+        if not isinstance(name, str):
+            return None
         for key, value in self._values.items():
             lines.send(connection, {"put": key, "value": value})
         for epoch in self._done:
             lines.send(connection, {"done": epoch})
         lines.send(connection, {"cut": self._cut})
+        return name
 
     def _heard(self, connection: socket.socket, message: dict) -> None:
         name = self._members[connection]
@@ -161,17 +133,9 @@ class Hub(lines.Listener):
             self._epoch_done(message["done"])
         elif "failed" in message:
             self._ask(self._coordinator.lost, name, message["failed"])
-        elif "leaving" in message:
-            self._ending = True
-            self._obey(self._coordinator.end())
-            for server in filter(is_server, self._members.values()):
-                self._obey([Send(server, Out())])
 
     def _gone(self, connection: socket.socket, name: str) -> None:
         self._ask(self._coordinator.lost, name, "its process ended")
-        if self._ending and not self._members:
-            sys.stderr.flush()
-            os._exit(0)
 
     def _obey(self, commands: list) -> None:
         self._reported = self._report_changes()
@@ -181,12 +145,13 @@ class Hub(lines.Listener):
                     for connection in [each for each, member in self._members.items() if member == name]:
                         lines.send(connection, encode(message))
                 case Timer(key, seconds):
-                    heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._serial), key))
+                    timer = threading.Timer(seconds, self._inbox.put, [(None, {"timer": key})])
+                    timer.daemon = True
+                    timer.start()
                 case Lose(name, because):
-                    if not self._ending:
-                        role = "server" if is_server(name) else "worker"
-                        self._lost.append({role: worker_of(name), "because": because})
-                        self._report()
+                    role = "server" if is_server(name) else "worker"
+                    self._lost.append({role: worker_of(name), "because": because})
+                    self._report()
 
     # -- status -----------------------------------------------------------------------------------------------------
 
@@ -235,7 +200,4 @@ class Hub(lines.Listener):
     def _epoch_done(self, epoch: str) -> None:
         self._done = [*self._done[-REMEMBERED:], epoch]
         self._broadcast({"done": epoch})
-        cpu_seconds = linux.cpu_seconds()
-        report = {"cpu_seconds": cpu_seconds - self._cpu_seconds, "max_rss_gib": linux.max_rss_gib()}
-        self._cpu_seconds = cpu_seconds
-        self._reporter.done(report, epoch)
+        self._reporter.served(epoch)

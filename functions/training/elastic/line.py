@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from training.connections import lines
-from training.membership import member as machine
 from training.membership.member import Command, Member
 from training.membership.messages import Close, End, Form, Tell, View, decode, encode
 from training.request import StartRequest
@@ -82,7 +81,6 @@ class Line:
         #: The epoch that is to end after the step under way.
         self.cut: str | None = None
         self.ended: End | None = None
-        self.left_at: float | None = None
         self._forming: dict[int, Values] = {}
         self._ready = False
         self._leaving = False
@@ -235,20 +233,12 @@ class Line:
         if idle:
             retired.clear()
 
-    def leave(self, *, ends_the_group: bool = True) -> None:
-        """This worker goes: with all others, in good order, or alone."""
-        with self.changed:
-            self._leaving = True
-            if ends_the_group:
-                self.send({"leaving": True})
+    def leave(self) -> None:
+        """This worker goes; the others go on."""
+        self._leaving = True
 
     def wait_for_release(self) -> None:
         """Wait until the others have finished what they did with this worker."""
         with self.changed:
             self._leaving = True
             self.changed.wait_for(lambda: self.ended is not None, RELEASE_SECONDS)
-
-    @property
-    def left(self) -> bool:
-        """Whether this worker is no member any more."""
-        return self.member.state == machine.OUT

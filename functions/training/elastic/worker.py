@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from training import backend, ipc, linux
@@ -14,9 +15,8 @@ from training.data.dataset import share
 from training.data.reading import Part
 from training.elastic.line import Left, Replaced
 from training.errors import TrainingError
-from training.measures import Evaluation, Measured
 from training.request import StartRequest
-from training.worker import PROGRESS_SECONDS, Background, Worker, evaluated, step_seed
+from training.worker import PROGRESS_SECONDS, Worker, step_seed
 
 #: Between two copies of what servers hold: at least so many seconds, and so many times as long as the last one took.
 COPY_SECONDS, COPY_FACTOR = 1.0, 100
@@ -58,7 +58,7 @@ class ElasticWorker(Worker):
         threading.Thread(target=self._listen_to_function, name="function", daemon=True).start()
 
     def run(self) -> None:
-        """Train epochs until one is the last, the function is gone, or the worker has left."""
+        """Train epochs until the function is gone, or the worker has left."""
         try:
             while True:
                 report = self._epoch()
@@ -68,14 +68,10 @@ class ElasticWorker(Worker):
                     return
                 self._liveness.tell({"done": self._request.epoch})
                 self._reporter.done(report)
-                if not self._request.keep:
+                if not self._next():
                     break
-                if not self._next():  # its function is released: the others go on
-                    self._liveness.leave(ends_the_group=False)
-                    return
-        except Left:  # between two epochs; the others go on
-            self._liveness.leave(ends_the_group=False)
-            return
+        except Left:
+            pass  # between two epochs
         self._liveness.leave()
 
     def _listen_to_function(self) -> None:
@@ -87,20 +83,14 @@ class ElasticWorker(Worker):
             if message is None:
                 return
 
-    def _next(self) -> bool:
+    def _receive(self) -> dict | None:
         self._group.rest(lambda: bool(self._inbox))
-        message = self._inbox.popleft()
-        if message is None:
-            return False
-        self._request = StartRequest(**message["request"])
-        self._reporter.epoch = self._request.epoch
-        self._loaded = replace(self._loaded, seconds=0.0)
-        return True
+        return self._inbox.popleft()
 
     # -- the state of the group -------------------------------------------------------------------------------------
 
     def found(self) -> None:
-        """See training.elastic.group.Owner: the last copy, else the checkpoint, or initial weights."""
+        """Make the initial state, which the others get: the last copy, else the checkpoint, or initial weights."""
         before = self._place
         if self._copy is not None and self._copy[1]["at"] == self._at:  # it is of this epoch
             self.install(*self._copy)
@@ -117,11 +107,11 @@ class ElasticWorker(Worker):
             sys.stderr.write(f"a server died: {again} samples are trained again, of {before.end - before.start}\n")
 
     def state(self) -> tuple[Any, dict]:
-        """See Owner."""
+        """The learner, and what else a newcomer needs."""
         return self._learner, {"place": vars(self._place), "at": self._at}
 
     def install(self, restore: Callable[[Any], None], plain: dict) -> None:
-        """See Owner."""
+        """The inverse of state(): `restore` gives a learner the state that was received."""
         restore(self._learner)
         self._place = _Place(**plain["place"])
         self._at = plain["at"] and tuple(plain["at"])
@@ -143,64 +133,34 @@ class ElasticWorker(Worker):
         is_new = self._learner is None
         if is_new:
             self._make_learner()
-        load_seconds = self._loaded.seconds + time.perf_counter() - began
+        report = {"load_seconds": self._loaded.seconds + time.perf_counter() - began, "left": False}
         began = time.perf_counter()
         if is_new:
             self._group.ready(self._learner)
-        report = {"load_seconds": load_seconds, "data_size": len(self._dataset.train), "left": False}
         try:
             self._group.settle(until=lambda: request.epoch in self.line.done)
             report["form_seconds"] = time.perf_counter() - began
-            if request.epoch in self.line.done:
-                return self._report(report, cpu_before, is_new=is_new)  # it ended before this worker came
-            if request.wait_for_all:
-                self._group.rest(until=lambda: self._group.has(request.workers, request.servers))
-                report["form_seconds"] = time.perf_counter() - began
-            since, again = (time.time(), time.perf_counter()), False
-            while True:
-                try:
-                    self._begin()
-                    self._reporter.state("training")
-                    return self._trained(report, cpu_before, since, is_new=is_new, again=again)
-                except Replaced:
-                    again = True
+            if request.epoch not in self.line.done:  # else it ended before this worker came
+                if request.wait_for_all:
+                    self._group.rest(until=lambda: self._group.has(request.workers, request.servers))
+                    report["form_seconds"] = time.perf_counter() - began
+                report |= self._train_epoch(is_new=is_new)
         except Left:
             report["left"] = True
-            return self._report(report, cpu_before, is_new=is_new)
+        position = self._place.position if self._place.epoch == request.epoch else request.position
+        more = {"workers": 0, "repeated": self._place.repeated, **report}
+        return self._report(position, cpu_before, is_new=is_new, **more)
 
-    def _report(self, report: dict, cpu_before: float, *, is_new: bool) -> dict:
-        """What every report has; the rest is as if nothing was trained."""
-        position = self._place.position if self._place.epoch == self._request.epoch else self._request.position
-        nothing = {
-            **evaluated(None),
-            "train_loss": None,
-            "weights_uri": None,
-            "form_seconds": 0.0,
-        }
-        times = (
-            "train_seconds",
-            "warm_up_seconds",
-            "evaluate_seconds",
-            "checkpoint_seconds",
-            "thread_seconds",
-        )
-        now = time.time()
-        return {
-            **(self._origin() if is_new else {}),
-            **nothing,
-            **dict.fromkeys(times, 0.0),
-            "samples": position - self._request.position,
-            "position": position,
-            "warm_up_samples": 0,
-            "train_started_at": now,
-            "train_ended_at": now,
-            "workers": 0,
-            "repeated": self._place.repeated,
-            "cpu_seconds": linux.cpu_seconds() - cpu_before,
-            "max_rss_gib": linux.max_rss_gib(),
-            "processes": self._processes(),
-            **report,
-        }
+    def _train_epoch(self, *, is_new: bool) -> dict:
+        """Train to the epoch's end, also where the group went on without this worker, which joins it again."""
+        since, again = (time.time(), time.perf_counter()), False
+        while True:
+            try:
+                self._begin()
+                self._reporter.state("training")
+                return self._trained(since, is_new=is_new and not again)
+            except Replaced:
+                again = True
 
     def _begin(self) -> None:
         """Take up the epoch where the group is in it."""
@@ -218,31 +178,25 @@ class ElasticWorker(Worker):
         end = request.position + self._total(first=place.fresh)
         self._place = _Place(request.position, request.epoch, request.position, end, fresh=False)
 
-    def _trained(
-        self, report: dict, cpu_before: float, since: tuple[float, float], *, is_new: bool, again: bool
-    ) -> dict:
-        """`since`: when this worker began the epoch, also where it does so `again`, with the state of another."""
+    def _trained(self, since: tuple[float, float], *, is_new: bool) -> dict:
+        """The report's part on training. `since`: when this worker began the epoch, by both clocks."""
         request, place = self._request, self._place
         started_at, began = since
-        workers, warm_up, warm_at, threads = self._steps(is_new=is_new and not again, began=began)
+        workers, warm_up, warm_at, threads = self._steps(is_new=is_new, began=began)
         self._group.average_buffers(self._learner)
         ended = time.perf_counter()
-        worked = (now - threads.get(each, 0.0) for each, now in linux.threads_cpu_seconds().items())
-        thread_seconds = max(worked)
+        thread_seconds = linux.busiest_thread_seconds(threads)
 
-        stored: Background | None = None
+        stored: Future[None] | None = None
         # A mini-epoch's evaluation is none of those that a user's loop would make.
         follows = self._learner.follows and request.evaluate and request.fraction in (None, 1.0)
         if self._group.rank == 0 and not follows:
             self._group.collect(self._learner)
             stored = self._store(place.position)
         copied = time.perf_counter()
-        evaluation = None
-        if request.evaluate:
-            self._reporter.state("evaluating")
-            evaluation = self._evaluate()
-            if follows:
-                self._learner.follow(evaluation)
+        evaluation = self._evaluate()
+        if follows:
+            self._learner.follow(evaluation)
         measured = time.perf_counter()
 
         def store(rank: int, members: int) -> list[float]:
@@ -253,31 +207,26 @@ class ElasticWorker(Worker):
                     self._group.collect(self._learner)
                     stored = self._store(place.position)
                 if stored is not None:
-                    stored.wait()
+                    stored.result()
             return [1.0]
 
         self._group.total(store)
         self._at = (request.weights_out, place.position)
         trained = place.position - place.start
-        return self._report(
-            {
-                **report,
-                **evaluated(evaluation),
-                "train_loss": place.losses / trained if trained else None,
-                "train_seconds": ended - began,
-                "warm_up_seconds": warm_at - began,
-                "warm_up_samples": warm_up,
-                "evaluate_seconds": measured - copied,
-                "checkpoint_seconds": copied - ended + time.perf_counter() - measured,
-                "train_started_at": started_at,
-                "train_ended_at": started_at + ended - began,
-                "thread_seconds": thread_seconds,
-                "weights_uri": request.weights_out,
-                "workers": workers,
-            },
-            cpu_before,
-            is_new=is_new,
-        )
+        return {
+            **evaluation._asdict(),
+            "train_loss": place.losses / trained if trained else None,
+            "train_seconds": ended - began,
+            "warm_up_seconds": warm_at - began,
+            "warm_up_samples": warm_up,
+            "evaluate_seconds": measured - copied,
+            "checkpoint_seconds": copied - ended + time.perf_counter() - measured,
+            "train_started_at": started_at,
+            "train_ended_at": started_at + ended - began,
+            "thread_seconds": thread_seconds,
+            "weights_uri": request.weights_out,
+            "workers": workers,
+        }
 
     def _steps(self, *, is_new: bool, began: float) -> tuple[int, int, float, dict]:
         """Train to the epoch's end.
@@ -358,12 +307,9 @@ class ElasticWorker(Worker):
                 break
         self._next_step = place.epoch, place.position + batch, rank, members
 
-    def _evaluate(self) -> Evaluation:
-        size = len(self._dataset.test)
-
+    def _sums(self, size: int) -> list[float]:
         def measure(rank: int, members: int) -> list[float]:
             self._next_step = None  # the reader goes on with these
-            return self._learner.evaluate(self._test_batches(share(size, rank, members))).sums()
+            return self._measure(size, rank, members)
 
-        measured = Measured.of(self._group.total(measure), self._learner.metrics.names)
-        return self._learner.summary(measured, size)
+        return self._group.total(measure)

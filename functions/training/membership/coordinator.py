@@ -107,7 +107,6 @@ class Coordinator:
         self._failures = 0
         self._paused = False
         self._pauses = 0
-        self._ended = False
         self._commands: list[Command] = []
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -194,11 +193,6 @@ class Coordinator:
             case ("recovery",):
                 self._recovered = True
         return self._settle()
-
-    def end(self) -> list[Command]:
-        """The group ends in good order: members that go are not replaced by a view of the others."""
-        self._ended = True
-        return []
 
     # -- members ----------------------------------------------------------------------------------------------------
 
@@ -327,10 +321,6 @@ class Coordinator:
         """Those that are there of these ranks: as many as there are slices, at most."""
         found = sorted((each for each in self._servers if worker_of(each) in wanted), key=worker_of)
         return found[: len(slices.bounds(self._size)) - 1]
-
-    def _next_servers(self) -> list[str]:
-        """The servers that the next view is to have."""
-        return self._servers_of(self.wanted_servers) or list(self.current.servers)
 
     def _assign(self, servers: list[str]) -> tuple[int, ...]:
         """Who owns which slice, so that few of them move."""
@@ -497,16 +487,15 @@ class Coordinator:
     # -- what follows -----------------------------------------------------------------------------------------------
 
     def _settle(self) -> list[Command]:
-        if not self._ended:
-            if self.current is None:
-                self._recover() if self._reports else self._found()
-            elif self.settled:
-                self._seeded, self._watched = self.current.founded, 0
-                for member in sorted(self._leaving):
-                    self._commands.append(Send(member, Out()))
-                self._leaving.clear()
-                self._plan()
-            self._dismiss()
+        if self.current is None:
+            self._recover() if self._reports else self._found()
+        elif self.settled:
+            self._seeded, self._watched = self.current.founded, 0
+            for member in sorted(self._leaving):
+                self._commands.append(Send(member, Out()))
+            self._leaving.clear()
+            self._plan()
+        self._dismiss()
         commands, self._commands = self._commands, []
         return commands
 
@@ -582,7 +571,8 @@ class Coordinator:
         joined = [each for each in self._members if each not in self.current.members and worker_of(each) in self.wanted]
         if not kept:
             kept = [self.current.members[0]]  # until the newcomers have the state from it
-        target, servers = {*kept, *joined}, self._next_servers()
+        servers = self._servers_of(self.wanted_servers) or list(self.current.servers)
+        target = {*kept, *joined}
         if target == set(self.current.members) and servers == list(self.current.servers):
             self._failures = 0
             if self.pending is not None:

@@ -1,7 +1,9 @@
 """Loading a user's model file: an ordinary Python file with a network and its loss, without any import of Coach."""
 
+import contextlib
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 
@@ -83,9 +85,8 @@ def run(source: Source) -> ModuleType:
     sys.modules[module.__name__] = module  # dataclasses and pickle look classes up there
     threads = linux.threads()
     try:
-        run_source(source.content, name, module)
-    except Exception as error:
-        raise invalid(source.uri, error) from error
+        with users_code(source.uri):
+            run_source(source.content, name, module)
     except SystemExit as error:
         message = f"{name} called exit({error.code!r}) while being loaded; {as_program(name)}"
         raise TrainingError("ModelInvalid", message) from error
@@ -100,6 +101,17 @@ def run(source: Source) -> ModuleType:
     return module
 
 
+@contextlib.contextmanager
+def users_code(uri: str) -> Iterator[None]:
+    """What is raised in here comes from the model file. Raises TrainingError, as `invalid` has it."""
+    try:
+        yield
+    except TrainingError:
+        raise
+    except Exception as error:
+        raise invalid(uri, error) from error
+
+
 def invalid(uri: str, error: BaseException) -> TrainingError:
     """ModelInvalid for an exception raised by the user's code, naming the last line in one of the user's files.
 
@@ -107,6 +119,9 @@ def invalid(uri: str, error: BaseException) -> TrainingError:
     """
     if isinstance(error, TrainingError):
         return error
+    known = backend.current().failure(error)
+    if known is not None and known[0] == "OutOfMemory":
+        return TrainingError(*known)
     uri = shown(uri)
     if isinstance(error, MemoryError):
         return TrainingError("OutOfMemory", f"{uri}: {error}")

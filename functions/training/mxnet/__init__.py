@@ -4,8 +4,6 @@ import ctypes
 import os
 import sys
 
-import numpy as np
-
 # Threads are set in each child (limit_threads). A pool made here would not survive the fork.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_variable] = "1"
@@ -13,12 +11,6 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 for _variable in [name for name in os.environ if name.startswith(("DMLC_", "PS_"))]:
     del os.environ[_variable]
 os.environ.pop("PORT", None)  # ps-lite would bind its members' sockets there
-
-# MXNet 1.9.1 uses names that NumPy removed in 1.24; NumPy 1.23 has them, with a warning.
-if tuple(int(part) for part in np.__version__.split(".")[:2]) >= (1, 24):
-    for _name, _type in (("bool", bool), ("int", int), ("float", float), ("object", object), ("str", str)):
-        if not hasattr(np, _name):
-            setattr(np, _name, _type)
 
 # MXNet tries to import both for parts that are not used here; without them the import takes 1.5 s, not 2.8 s. A model
 # file can still import them itself.

@@ -6,41 +6,26 @@ from typing import Any
 import mxnet
 import numpy as np
 
-from training.checkpoint import read as read_checkpoint
-from training.checkpoint import write as write_checkpoint
+from training import checkpoint
+from training import mxnet as framework
 from training.data.dataset import DataSet, Split, checked
 from training.data.reading import Reader
 from training.errors import TrainingError
 from training.model import model_file
-from training.mxnet import failure, limit_threads
+from training.mxnet import optimizers
 from training.mxnet.learner import MxnetLearner
-from training.mxnet.optimizers import catalogue
 from training.mxnet.pslite import PsLiteGroup
 from training.mxnet.served import ServedLearner
 from training.request import StartRequest
 from training.servers.group import ServerGroup
 
-__all__ = [
-    "catalogue",
-    "failure",
-    "groups",
-    "limit_threads",
-    "make_elastic_group",
-    "make_group",
-    "make_learner",
-    "make_reader",
-    "read_checkpoint",
-    "require",
-    "samples",
-    "software",
-    "stops_threads",
-    "warm_up",
-    "write_checkpoint",
-]
-
 groups = ("fixed", "elastic")
 stops_threads = True
 software = f"MXNet {mxnet.__version__}"
+catalogue = optimizers.catalogue
+failure = framework.failure
+limit_threads = framework.limit_threads
+read_checkpoint, write_checkpoint = checkpoint.read, checkpoint.write
 make_group = PsLiteGroup
 make_elastic_group = ServerGroup
 

@@ -9,7 +9,6 @@ name, and `error` where one is wrong.
 """
 
 import json
-import math
 import sys
 from pathlib import Path
 
@@ -26,8 +25,7 @@ from training.worker import own_data
 def export(fields: dict) -> list[str]:
     """Write the files; their names. Raises TrainingError, and what the user's code raises."""
     file = Path(fields.pop("file"))
-    member = {"epoch": "export", "group": "export", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
-    request = StartRequest(**member, root="", host="", deadline=math.inf, samples=0, **fields)
+    request = StartRequest.alone(**fields)
     framework, cache = backend.current(), Cache()
     model = cache.model(request.model)
     dataset = cache.data(request.data) or own_data(request, model)

@@ -13,9 +13,9 @@ from mxnet import autograd, gluon
 
 from training import measures
 from training.errors import TrainingError
-from training.measures import Evaluation, Measured, Metrics
+from training.measures import Measured, Metrics
 from training.model import model_file
-from training.mxnet import failure, optimizers
+from training.mxnet import optimizers
 from training.request import StartRequest
 
 #: Steps that may be ordered before the first of them is done. Enough to keep the engine busy; more would only fill
@@ -42,12 +42,12 @@ class MxnetLearner:
         mx.random.seed(request.seed)
         np.random.seed(request.seed)
         random.seed(request.seed)
-        with self._users_code():
-            self._net = getattr(model, request.net)()
+        with model_file.users_code(self._uri):
+            self.net = getattr(model, request.net)()
             self._loss = model.loss()
             self._initialize(sample[0][0][:1], restored=request.weights_in is not None)
         #: Structural names ("0.weight"): gluon's own carry a counter that differs from process to process.
-        self._parameters = dict(sorted(self._net._collect_params_with_prefix().items()))
+        self._parameters = dict(sorted(self.net._collect_params_with_prefix().items()))
         trained = {name: each for name, each in self._parameters.items() if each.grad_req != "null"}
         if not trained:
             raise TrainingError("ModelInvalid", f"{self._uri}: the net has no parameter to train")
@@ -65,24 +65,24 @@ class MxnetLearner:
 
     def _initialize(self, sample: np.ndarray, *, restored: bool) -> None:
         """Give every parameter its shape and first values; those that are `restored` need no random ones."""
-        if not isinstance(self._net, gluon.Block):
-            kind = type(self._net).__name__
+        if not isinstance(self.net, gluon.Block):
+            kind = type(self.net).__name__
             raise TrainingError("ModelInvalid", f"{self._uri}: net() returned {kind}, no gluon Block")
         if not callable(self._loss):
             kind = type(self._loss).__name__
             raise TrainingError("ModelInvalid", f"{self._uri}: loss() returned {kind}, no function")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parameters that net() initialized itself are left as they are
-            self._net.initialize(mx.init.Zero() if restored else mx.init.Xavier())
-        if isinstance(self._net, gluon.HybridBlock):
-            self._net.hybridize()
+            self.net.initialize(mx.init.Zero() if restored else mx.init.Xavier())
+        if isinstance(self.net, gluon.HybridBlock):
+            self.net.hybridize()
         # One sample fixes the shapes, in an order that is the same everywhere.
         if self._infer_shapes(mx.nd.array(sample)):
             return
         # Outside training oneDNN lays out weights anew in place, and then neither ps-lite nor an optimizer can use
         # them: so each gets a new array.
-        self._net(mx.nd.array(sample)).wait_to_read()
-        for parameter in self._net.collect_params().values():
+        self.net(mx.nd.array(sample)).wait_to_read()
+        for parameter in self.net.collect_params().values():
             values = parameter.data().asnumpy()
             parameter._init_impl(mx.nd.array(values, dtype=values.dtype), parameter.list_ctx())
 
@@ -92,11 +92,11 @@ class MxnetLearner:
         It must where its own forward() says what is done: the symbolic graph need not be what that does. A parameter
         that the graph does not have is a KeyError of MXNet's; all other errors come again when it computes.
         """
-        if type(self._net).forward is not gluon.HybridBlock.forward:
+        if type(self.net).forward is not gluon.HybridBlock.forward:
             return False
         try:
-            self._net.infer_shape(sample)
-            for parameter in self._net.collect_params().values():
+            self.net.infer_shape(sample)
+            for parameter in self.net.collect_params().values():
                 parameter._finish_deferred_init()
         except Exception:
             return False
@@ -114,22 +114,6 @@ class MxnetLearner:
         finally:
             for parameter, arrays in own:
                 parameter._data = arrays
-
-    @contextlib.contextmanager
-    def _users_code(self) -> Iterator[None]:
-        """What is raised in here comes from the model file."""
-        try:
-            yield
-        except Exception as error:
-            known = failure(error)
-            if known is not None and known[0] == "OutOfMemory":
-                raise TrainingError(*known) from error
-            raise model_file.invalid(self._uri, error) from error
-
-    @property
-    def net(self) -> gluon.Block:
-        """The user's network."""
-        return self._net
 
     @property
     def weights(self) -> list[mx.nd.NDArray]:
@@ -154,8 +138,8 @@ class MxnetLearner:
             mx.random.seed((seed + number) % 2**31)
             np.random.seed((seed + number) % 2**32)
             samples, labels = mx.nd.array(x), mx.nd.array(y)
-            with self._users_code(), autograd.record():
-                losses = self._losses(self._net(samples), labels, y)
+            with model_file.users_code(self._uri), autograd.record():
+                losses = self._losses(self.net(samples), labels, y)
             losses.backward()
             loss = losses.sum()
             self._loss_sum = self._loss_sum + loss.astype("float64")
@@ -199,10 +183,10 @@ class MxnetLearner:
         """See training.backend.Learner."""
         loss = right = answered = 0.0
         sums = dict.fromkeys(self.metrics.names, 0.0)
-        with self._copied_weights(), self._users_code():
+        with self._copied_weights(), model_file.users_code(self._uri):
             for (x, y), count in batches:
                 samples, labels = mx.nd.array(x), mx.nd.array(y)
-                output = self._net(samples)
+                output = self.net(samples)
                 loss += float(self._losses(output, labels, y).sum().asscalar())
                 accuracy, metrics = self.metrics.measure(output, (samples, labels))
                 sums |= {name: sums.get(name, 0.0) + value * count for name, value in metrics.items()}
@@ -217,11 +201,6 @@ class MxnetLearner:
                 else:
                     right = float("nan")
         return Measured(loss, right, answered, sums)
-
-    def summary(self, measured: Measured, samples: int) -> Evaluation:
-        """See training.backend.Learner."""
-        with self._users_code():
-            return self.metrics.of_split(measured, samples)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """See training.backend.Learner."""

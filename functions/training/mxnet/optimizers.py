@@ -32,14 +32,12 @@ def create(spec: dict | None, model: ModuleType | None, uri: str) -> mx.optimize
     """
     own = getattr(model, "optimizer", None)
     if spec is None and callable(own):
-        try:
+        with model_file.users_code(uri):
             made = own()
             if isinstance(made, mx.optimizer.Optimizer):
                 return made
             name, arguments = made
             return from_spec({"name": name, **arguments})
-        except Exception as error:
-            raise model_file.invalid(uri, error) from error
     try:
         return from_spec(spec or DEFAULT)
     except Exception as error:

@@ -23,7 +23,7 @@ _CONTROLLER_COMMAND = 0
 
 
 class PsLiteGroup:
-    """See training.backend.Group."""
+    """One member's side of a group."""
 
     def __init__(self, request: StartRequest) -> None:
         if request.servers < 1:
@@ -43,16 +43,13 @@ class PsLiteGroup:
             "DMLC_NODE_HOST": request.host,  # else ps-lite takes the machine's first network interface
         }
 
-    def _enter(self) -> None:
+    def form(self) -> None:
+        """Join; returns when all members are there."""
         self._store = mx.kv.create(f"dist_{self._request.mode}")
 
-    def form(self) -> None:
-        """See training.backend.Group."""
-        self._enter()
-
     def serve(self) -> None:
-        """See training.backend.Group."""
-        self._enter()
+        """Scheduler and servers: do the group's work until the workers have left."""
+        self.form()
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
         # MXNet's own controller unpickles what it is sent; ours takes a name and numbers.
         controller = prototype(self._command)
@@ -63,7 +60,7 @@ class PsLiteGroup:
             self._store.set_optimizer(optimizers.from_spec(json.loads(body)))
 
     def share(self, learner: MxnetLearner) -> None:
-        """See training.backend.Group."""
+        """Give all workers the same weights at an epoch's start."""
         if self._shared:
             return  # every worker has just read the same checkpoint; the servers keep gradients only
         self._shared = True
@@ -91,7 +88,7 @@ class PsLiteGroup:
         return {**self._request.optimizer, "rescale_grad": 1 / self._request.batch_size}
 
     def step(self, learner: MxnetLearner, batch_size: int) -> None:
-        """See training.backend.Group."""
+        """Gradients in, updated weights out. Does not wait for the result."""
         gradients = learner.gradients
         keys = list(range(len(gradients)))
         if self._request.mode == "async":
@@ -101,7 +98,7 @@ class PsLiteGroup:
         learner.update(batch_size)
 
     def settle(self, learner: MxnetLearner) -> None:
-        """See training.backend.Group."""
+        """At an epoch's end: let the learner hold exactly what the group agreed on. Waits for it."""
         if self._request.mode == "async":
             mx.nd.waitall()
             self._store._barrier()
@@ -120,18 +117,8 @@ class PsLiteGroup:
     def _packed(learner: MxnetLearner) -> mx.nd.NDArray:
         return mx.nd.concat(*(array.reshape((-1,)) for array in learner.auxiliary), dim=0)
 
-    @property
-    def can_add(self) -> bool:
-        """See training.backend.Group: asynchronous servers would take the numbers for gradients."""
-        return self._request.mode == "sync"
-
     def total(self, values: list[float]) -> list[float]:
-        """See training.backend.Group."""
+        """The sum of these over all workers, in synchronous mode: of at most four, or a split's measures."""
         sums = mx.nd.array([*values, *[0.0] * self._sums][: self._sums])
         self._store.pushpull(self._sums_key, sums, out=sums)
         return [float(value) for value in sums.asnumpy()[: len(values)]]
-
-    def leave(self) -> None:
-        """See training.backend.Group."""
-        mx.nd.waitall()
-        self._store = None  # the last reference: its destructor says goodbye to the servers

@@ -16,36 +16,22 @@ from training.data.dataset import Samples, Split, checked
 from training.elastic.group import ElasticGroup
 from training.errors import TrainingError
 from training.model import model_file
-from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
+from training.pytorch import checkpoint, optimizers
 from training.pytorch.dataset import DatasetSamples
 from training.pytorch.elastic import GlooGroup
-from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
-from training.pytorch.optimizers import catalogue
 from training.pytorch.reading import AheadReader
 from training.pytorch.served import ServedLearner
 from training.request import StartRequest
 
-__all__ = [
-    "catalogue",
-    "failure",
-    "groups",
-    "limit_threads",
-    "make_elastic_group",
-    "make_learner",
-    "make_reader",
-    "read_checkpoint",
-    "require",
-    "samples",
-    "software",
-    "stops_threads",
-    "warm_up",
-    "write_checkpoint",
-]
+#: In the text of a RuntimeError of torch's allocators.
+_NO_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
 
 groups = ("elastic",)
 stops_threads = False
 software = f"PyTorch {torch.__version__}"
+catalogue = optimizers.catalogue
+read_checkpoint, write_checkpoint = checkpoint.read_checkpoint, checkpoint.write_checkpoint
 make_reader = AheadReader
 limit_threads = torch.set_num_threads
 
@@ -60,6 +46,13 @@ def make_elastic_group(request: StartRequest, owner: Any, fail: Callable[[BaseEx
 def make_learner(request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> TorchLearner:
     """See training.backend.Framework."""
     return (ServedLearner if request.servers else TorchLearner)(request, model, sample)
+
+
+def failure(error: Exception) -> tuple[str, str] | None:
+    """See training.backend.Framework."""
+    if isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY):
+        return "OutOfMemory", str(error).split("\n")[0]
+    return None
 
 
 def warm_up() -> None:
@@ -96,7 +89,11 @@ def samples(made: Any, model: ModuleType, split: str) -> Samples:
         raise TrainingError("DataInvalid", message)
     if isinstance(made, tuple) and made and all(isinstance(each, torch.Tensor) for each in made):
         made = torch.utils.data.TensorDataset(*made)
-    if isinstance(made, tuple | list) and len(made) == 2 and all(_is_array(each) for each in made):
+    if (
+        isinstance(made, tuple | list)
+        and len(made) == 2
+        and all(isinstance(each, np.ndarray | torch.Tensor) for each in made)
+    ):
         return checked(Split(np.asarray(made[0]), np.asarray(made[1])), split)
     if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
         kind = type(made).__name__
@@ -104,7 +101,3 @@ def samples(made: Any, model: ModuleType, split: str) -> Samples:
     if len(made) == 0:
         raise TrainingError("DataInvalid", f"the {split} split has no samples")
     return DatasetSamples(made, getattr(model, "collate", None) or torch.utils.data.default_collate)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | torch.Tensor)

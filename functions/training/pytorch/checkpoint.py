@@ -8,6 +8,7 @@ What is no tensor is JSON, in `settings`: torch 1.13 reads no floating-point num
 
 import json
 import zipfile
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import torch
@@ -20,13 +21,8 @@ VERSION = 1
 def write_checkpoint(file: BinaryIO, state: Checkpoint) -> None:
     """See training.backend.Framework."""
     optimizer = state.settings["optimizer_state_dict"]
-    tensors, plain = {}, {}
-    for index, values in optimizer["state"].items():
-        for name, value in values.items():
-            if isinstance(value, torch.Tensor):
-                tensors[f"{index}/{name}"] = value.cpu()  # so that it is read where there is no GPU
-            else:
-                plain[f"{index}/{name}"] = value
+    tensors, plain = split(optimizer["state"])
+    tensors = {name: each.cpu() for name, each in tensors.items()}  # so that they are read where there is no GPU
     settings = {
         "format": FORMAT,
         "version": VERSION,
@@ -55,12 +51,25 @@ def read_checkpoint(file: BinaryIO) -> Checkpoint:
     settings = json.loads(whole["settings"])
     if (settings.get("format"), settings.get("version")) != (FORMAT, VERSION):
         raise ValueError(f"no {FORMAT} of version {VERSION}")
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in {**whole["optimizer_tensors"], **settings["optimizer_state"]}.items():
-        index, _, name = key.partition("/")
-        state.setdefault(int(index), {})[name] = value
+    state = {**whole["optimizer_tensors"], **settings["optimizer_state"]}
     kept = {
-        "optimizer_state_dict": {"state": state, "param_groups": settings["param_groups"]},
+        "optimizer_state_dict": {"state": joined(state), "param_groups": settings["param_groups"]},
         "scheduler_state_dict": settings["scheduler_state_dict"],
     }
     return Checkpoint(whole["model_state_dict"], kept, settings["position"], settings["epoch"], settings["seed"])
+
+
+def split(state: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """An optimizer's state by `<number of the parameter>/<name>`: tensors, and what is none."""
+    flat = {f"{index}/{name}": value for index, values in state.items() for name, value in values.items()}
+    tensors = {key: value for key, value in flat.items() if isinstance(value, torch.Tensor)}
+    return tensors, {key: value for key, value in flat.items() if key not in tensors}
+
+
+def joined(flat: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The inverse of split()."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in flat.items():
+        index, _, name = key.partition("/")
+        state.setdefault(int(index), {})[name] = value
+    return state

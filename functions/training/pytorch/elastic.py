@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from training.elastic.group import ElasticGroup, Owner
+from training.elastic.group import ElasticGroup
 from training.membership.member import Clock
 from training.membership.messages import View
-from training.pytorch import gloo
+from training.pytorch import gloo, optimizers
+from training.pytorch.checkpoint import joined, split
 from training.pytorch.learner import TorchLearner
 from training.request import StartRequest
 
@@ -22,8 +23,8 @@ class GlooGroup(ElasticGroup):
 
     failures = (RuntimeError,)
 
-    def __init__(self, request: StartRequest, owner: Owner, fail: Callable[[BaseException], None]) -> None:
-        super().__init__(request, owner, fail, gloo.GlooTransport(request.host, request.root_address))
+    def __init__(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> None:
+        super().__init__(request, owner, fail, gloo.GlooTransport(request.host, request.line_address))
         self._in_rank_order = request.deterministic
         #: Two sets of tensors for gradients, by turns: allocating them costs as much as filling them.
         self._spare: list[dict[torch.dtype, torch.Tensor]] = [{}, {}]
@@ -109,10 +110,9 @@ class GlooGroup(ElasticGroup):
             return
         ends = [torch.ones(1, dtype=torch.float64), torch.zeros(OFFERS, dtype=torch.float64)]
         (sums,) = self.exchange(lambda *_: [torch.cat([*(each.double().reshape(-1).cpu() for each in buffers), *ends])])
-        offset, members = 0, sums[-OFFERS - 1]
-        for buffer in buffers:
-            buffer.copy_((sums[offset : offset + buffer.numel()] / members).view_as(buffer))
-            offset += buffer.numel()
+        *sums, members, _ = sums.split([*(each.numel() for each in buffers), 1, OFFERS])
+        for buffer, total in zip(buffers, sums, strict=True):
+            buffer.copy_((total / members).view_as(buffer))
 
     def total(self, compute: Callable[[int, int], list[float]]) -> list[float]:
         """See training.elastic.group."""
@@ -151,16 +151,14 @@ def apply(learner: TorchLearner, sums: list[torch.Tensor], *, alone: bool) -> li
     if alone:
         learner.update(0)
         return sums[0][len(learner.parameters) : -OFFERS].tolist()
-    by_dtype = {each.dtype: each for each in sums}
-    sizes = dict.fromkeys(by_dtype, 0)
-    for parameter in learner.parameters:
-        sizes[parameter.dtype] += parameter.numel()
-    ends = sums[0][sizes[torch.float32] : -OFFERS].tolist()
-    offsets = dict.fromkeys(by_dtype, 0)
+    parts, ends = {}, []
+    for flat in sums:
+        sizes = [each.numel() for each in learner.parameters if each.dtype == flat.dtype]
+        *found, rest = flat.split([*sizes, flat.numel() - sum(sizes)])
+        parts[flat.dtype] = iter(found)
+        ends = ends or rest[:-OFFERS].tolist()
     for parameter, given in zip(learner.parameters, ends, strict=False):
-        start = offsets[parameter.dtype]
-        offsets[parameter.dtype] += parameter.numel()
-        flat = by_dtype[parameter.dtype][start : offsets[parameter.dtype]]
+        flat = next(parts[parameter.dtype])
         # A parameter that no worker's loss depends on has no gradient in plain training either.
         grad = flat.view_as(parameter).to(parameter.device) if given else None
         # Another member may still need the sums as they are.
@@ -173,22 +171,15 @@ def pack(learner: TorchLearner) -> tuple[dict, list[torch.Tensor]]:
     """The learner's whole state, without a copy."""
     arrays = {name: each for name, each in learner.net.state_dict().items() if isinstance(each, torch.Tensor)}
     optimizer = learner.optimizer.state_dict()
-    tensors, places, plain = list(arrays.values()), [], {}
-    for index, values in optimizer["state"].items():
-        for name, value in values.items():
-            if isinstance(value, torch.Tensor):
-                places.append([index, name])
-                tensors.append(value)
-            else:
-                plain[f"{index}/{name}"] = value
+    tensors, plain = split(optimizer["state"])
     said = {
         "arrays": list(arrays),
-        "places": places,
+        "tensors": list(tensors),
         "plain": plain,
         "param_groups": optimizer["param_groups"],
-        "schedule": learner.schedule_state(),
+        "schedule": optimizers.schedule_state(learner.schedule),
     }
-    return said, tensors
+    return said, [*arrays.values(), *tensors.values()]
 
 
 def unpack(learner: TorchLearner, said: dict, tensors: list[torch.Tensor]) -> None:
@@ -199,11 +190,11 @@ def unpack(learner: TorchLearner, said: dict, tensors: list[torch.Tensor]) -> No
     optimizer.load_state_dict({"state": {}, "param_groups": said["param_groups"]})
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     optimizer.state.clear()
-    for (index, name), tensor in zip(said["places"], tensors[len(arrays) :], strict=True):
-        # Scalars, such as Adam's number of steps, stay where they were made.
+    state = dict(zip(said["tensors"], tensors[len(arrays) :], strict=True)) | said["plain"]
+    for index, values in joined(state).items():
         at = parameters[index]
-        optimizer.state[at][name] = tensor.to(at.device) if tensor.ndim else tensor
-    for key, value in said["plain"].items():
-        index, _, name = key.partition("/")
-        optimizer.state[parameters[int(index)]][name] = value
-    learner.restore_schedule(said["schedule"])
+        for name, value in values.items():
+            # Scalars, such as Adam's number of steps, stay where they were made.
+            moves = isinstance(value, torch.Tensor) and value.ndim
+            optimizer.state[at][name] = value.to(at.device) if moves else value
+    optimizers.restore_schedule(learner.schedule, said["schedule"])

@@ -7,7 +7,6 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -26,31 +25,22 @@ EXCHANGE_SECONDS = 1800
 class KeyValueStore(dist.Store):
     """Where torch.distributed's members find each other: on the connections that they have anyway."""
 
-    def __init__(self, put: Callable[[str, str], None], get: Callable[[str], str]) -> None:
+    def __init__(self, values: Values) -> None:
         super().__init__()
-        self._put = put
-        self._get = get
+        self._values = values
 
     def set(self, key: str, value: bytes | str) -> None:
         """Share a value with all members."""
-        self._put(key, value if isinstance(value, str) else value.decode("latin-1"))
+        self._values.set(key, value if isinstance(value, str) else value.decode("latin-1"))
 
     def get(self, key: str) -> bytes:
         """A value that a member shares; waits for it."""
-        return self._get(key).encode("latin-1")
+        return self._values.get(key).encode("latin-1")
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Wait until these have values."""
         for key in keys:
             self.get(key)
-
-
-def process_group(store: dist.Store, host: str, rank: int, size: int) -> Any:
-    """Connected to all others. Raises RuntimeError."""
-    options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-    options._timeout = timedelta(seconds=EXCHANGE_SECONDS)
-    return dist.ProcessGroupGloo(store, rank, size, options)
 
 
 def add_up(group: Any, tensor: torch.Tensor, size: int, *, in_rank_order: bool) -> torch.Tensor:
@@ -78,11 +68,11 @@ class Connected:
 
 
 class GlooTransport:
-    """See training.elastic.line.Transport."""
+    """See training.elastic.line.Transport. Raises RuntimeError for what cannot be connected."""
 
     def __init__(self, host: str, scheduler: tuple[str, int]) -> None:
         self._host = host
-        self._scheduler = (scheduler[0], scheduler[1] + 1)
+        self._scheduler = scheduler
         #: Addresses of members, this one's too, and those from which they connect.
         self._hosts = {host}
         self._sources: set[str] = set()
@@ -97,8 +87,10 @@ class GlooTransport:
             self._hosts |= hosts
             # The others connect from where this one would: all of them are on one machine, or each on its own.
             self._sources |= {_source(each) for each in hosts}
-        store = KeyValueStore(values.set, values.get)
-        group = process_group(store, self._host, rank, len(view.members))
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._host)]
+        options._timeout = timedelta(seconds=EXCHANGE_SECONDS)
+        group = dist.ProcessGroupGloo(KeyValueStore(values), rank, len(view.members), options)
         group.barrier().wait()  # a connection that cannot be made shows now
         with self._lock:
             mine = {inode for inode, _ in self._sockets() if inode not in self._known}

@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +14,6 @@ from training.errors import TrainingError
 from training.measures import Evaluation, Measured, Metrics
 from training.model import model_file
 from training.pytorch import optimizers
-from training.pytorch.errors import failure
 from training.pytorch.loss import MEAN, Loss, labels_of, main_output, shown
 from training.request import StartRequest
 
@@ -28,9 +27,10 @@ class TorchLearner:
         self._device = device(request)
         self._autocast = request.autocast and getattr(torch, request.autocast)
         self._clip = request.clip or {}
+        self.clips = bool(self._clip)  #: whether `update` changes the gradients that it is given
         self.metrics = Metrics(model, self._uri)
         _seed(request.seed)
-        with self._users_code():
+        with model_file.users_code(self._uri):
             made = getattr(model, request.net)
             if isinstance(made, torch.nn.Module):
                 raise TrainingError(
@@ -51,23 +51,17 @@ class TorchLearner:
         self.parameters = [each for each in self.net.parameters() if each.requires_grad]
         if not self.parameters:
             raise TrainingError("ModelInvalid", f"{self._uri}: the net has no parameter to train")
-        self.optimizer, self._schedule, self._interval = optimizers.create(
-            request.optimizer, self.net, model, self._uri
-        )
+        self.optimizer, self.schedule, self._interval = optimizers.create(request.optimizer, self.net, model, self._uri)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
         self._counted = 0
         self._measure(*sample)
-
-    @property
-    def notes(self) -> list[str]:
-        """See training.backend.Learner."""
-        return [self._loss.note] if self._loss.note else []
+        self.notes = [self._loss.note] if self._loss.note else []
 
     def _measure(self, batch: Any, count: int) -> None:
         """Compute the loss and the accuracy of a batch once, to see what they are."""
         tensors = self._tensors(batch)
         self.net.eval()
-        with torch.no_grad(), self._users_code(), self._casting():
+        with torch.no_grad(), model_file.users_code(self._uri), self._casting():
             loss, outputs = self._loss(tensors)
             self._right(outputs, tensors, count)
             self._loss.measure(loss, tensors, count, 1e-2 if self._autocast else MEAN)
@@ -87,17 +81,6 @@ class TorchLearner:
     def measured(self, values: list[torch.Tensor]) -> None:
         for buffer, value in zip(self.buffers, values, strict=True):
             buffer.copy_(value)
-
-    @contextlib.contextmanager
-    def _users_code(self) -> Iterator[None]:
-        """What is raised in here comes from the model file."""
-        try:
-            yield
-        except Exception as error:
-            known = failure(error)
-            if known is not None:
-                raise TrainingError(*known) from error
-            raise model_file.invalid(self._uri, error) from error
 
     def _casting(self) -> contextlib.AbstractContextManager:
         """Forward passes in here run in the number type that was asked for."""
@@ -127,7 +110,7 @@ class TorchLearner:
         self.net.train()
         for parameter in self.parameters:
             parameter.grad = None
-        with self._users_code():
+        with model_file.users_code(self._uri):
             for number, (batch, count) in enumerate(batches):
                 _seed((seed + number) % 2**63)  # reading may have drawn random numbers
                 with self._casting():
@@ -137,11 +120,6 @@ class TorchLearner:
                 self._loss_sum += loss.detach().double() * (1 if self._loss.adds else count)
                 self._counted += count
 
-    @property
-    def clips(self) -> bool:
-        """Whether `update` changes the gradients that it is given."""
-        return bool(self._clip)
-
     def update(self, batch_size: int) -> None:
         """See training.backend.Learner: the gradients are of the batch's loss already."""
         del batch_size
@@ -150,13 +128,13 @@ class TorchLearner:
         if (value := self._clip.get("value")) is not None:
             torch.nn.utils.clip_grad_value_(self.parameters, value)
         self.optimizer.step()
-        if self._schedule is not None and self._interval == "step":
-            self._schedule.step()
+        if self.schedule is not None and self._interval == "step":
+            self.schedule.step()
 
     def end_pass(self) -> None:
         """A pass over the training data is over: step a schedule of epochs."""
-        if self._schedule is not None and self._interval == "epoch":
-            self._schedule.step()
+        if self.schedule is not None and self._interval == "epoch":
+            self.schedule.step()
 
     @property
     def follows(self) -> bool:
@@ -171,7 +149,7 @@ class TorchLearner:
         if metric not in measured:
             message = f"schedule() follows {metric}; an evaluation has {', '.join(measured)}"
             raise TrainingError("ModelInvalid", f"{self._uri}: {message}")
-        self._schedule.step(measured[metric])
+        self.schedule.step(measured[metric])
 
     def wait(self) -> None:
         """See training.backend.Learner."""
@@ -189,7 +167,7 @@ class TorchLearner:
         loss_sum = right_sum = answered_sum = 0.0
         sums = dict.fromkeys(self.metrics.names, 0.0)
         self.net.eval()
-        with torch.no_grad(), self._users_code():
+        with torch.no_grad(), model_file.users_code(self._uri):
             for batch, count in batches:
                 tensors = self._tensors(batch)
                 with self._casting():
@@ -199,11 +177,6 @@ class TorchLearner:
                 right_sum, answered_sum = right_sum + right, answered_sum + answered
                 sums = {name: sums[name] + value * count for name, value in metrics.items()}
         return Measured(loss_sum, right_sum, answered_sum, sums)
-
-    def summary(self, measured: Measured, samples: int) -> Evaluation:
-        """See training.backend.Learner."""
-        with self._users_code():
-            return self.metrics.of_split(measured, samples)
 
     def _right(self, outputs: Any, batch: Any, count: int) -> tuple[float, float, dict[str, float]]:
         """How many answers of the batch are right, NaN where that is not known, how many there are; other metrics."""
@@ -229,15 +202,7 @@ class TorchLearner:
 
     def settings(self) -> dict:
         """See training.backend.Learner."""
-        return optimizers.state(self.optimizer, self._schedule)
-
-    def schedule_state(self) -> dict | None:
-        """Of the learning-rate schedule."""
-        return optimizers.schedule_state(self._schedule)
-
-    def restore_schedule(self, saved: dict | None) -> None:
-        """Undo schedule_state."""
-        optimizers.restore_schedule(self._schedule, saved)
+        return optimizers.state(self.optimizer, self.schedule)
 
     def restore(self, arrays: dict[str, torch.Tensor], settings: dict | None) -> None:
         """See training.backend.Learner."""
@@ -247,7 +212,7 @@ class TorchLearner:
             text = " ".join(str(error).split())
             raise TrainingError("CheckpointInvalid", f"the checkpoint is of another net: {text}") from error
         if settings is not None:
-            optimizers.restore(self.optimizer, self._schedule, settings)
+            optimizers.restore(self.optimizer, self.schedule, settings)
 
 
 def device(request: StartRequest) -> torch.device:

@@ -73,11 +73,9 @@ def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str)
     """
     own = getattr(model, "optimizer", None)
     if spec is None and own is not None:
-        try:
+        with model_file.users_code(uri):
             optimizer = _of_model_file(own, net)
             return optimizer, *_schedule(getattr(model, "schedule", None), optimizer)
-        except Exception as error:
-            raise model_file.invalid(uri, error) from error
     try:
         return _from_spec(spec or DEFAULT, net)
     except Exception as error:
@@ -119,7 +117,11 @@ def _schedule(own: Any, optimizer: Optimizer) -> tuple[Any, str]:
 
 
 def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any, str]:
-    arguments = {key: value for key, value in spec.items() if key not in ("name", "learning_rate", "schedule")}
+    arguments = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in spec.items()
+        if key not in ("name", "learning_rate", "schedule")
+    }
     kinds = {name.lower(): each for name, each in vars(torch.optim).items() if isinstance(each, type)}
     kind = kinds.get(spec["name"].lower())
     if kind is None or not issubclass(kind, Optimizer):
@@ -127,7 +129,7 @@ def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any, str]:
     if why := UNFIT.get(kind.__name__):
         raise ValueError(f"{kind.__name__} cannot be used: {why}")
     trained = [each for each in net.parameters() if each.requires_grad]
-    made = kind(trained, lr=spec["learning_rate"], **{key: _plain(value) for key, value in arguments.items()})
+    made = kind(trained, lr=spec["learning_rate"], **arguments)
     schedule = spec.get("schedule")
     if not schedule:
         return made, None, "step"
@@ -145,10 +147,6 @@ def _none(module: str, name: str, found: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), folded := {each.lower(): each for each in found}, 1, 0.6)
     meant = f"did you mean {folded[near[0]]}?" if near else f"it has {', '.join(sorted(found))}"
     return f"{module} of PyTorch {torch.__version__} has no {name}; {meant}"
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def state(optimizer: Optimizer, schedule: Any) -> dict:

@@ -29,6 +29,7 @@ class AheadReader(Reader):
     """Reads in so many processes, two batches ahead in each; with none, in this one. The order is that asked for.
 
     The processes end with the thread that reads first, and with the worker. They are kept from one `read` to the next.
+    For the DataLoader it is the data set, whose samples are batches by what is asked for, and what asks.
     """
 
     def __init__(self, dataset: DataSet, processes: int = 0, uri: str = "") -> None:
@@ -40,9 +41,9 @@ class AheadReader(Reader):
         self._loader: torch.utils.data.DataLoader | None = None
         if processes:
             self._loader = torch.utils.data.DataLoader(
-                _Reading(self),
+                self,
                 batch_size=None,
-                sampler=_Wanted(self),
+                sampler=self,
                 collate_fn=_as_it_is,
                 num_workers=processes,
                 multiprocessing_context="fork",
@@ -70,13 +71,13 @@ class AheadReader(Reader):
                 raise TrainingError(*found)
             yield self._asked.popleft(), found
 
-    def ask(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[Part]:
         """What is to be read, for the processes."""
         for part in self._wanted:
             self._asked.append(part)
             yield part
 
-    def attempt(self, part: Part) -> Any:
+    def __getitem__(self, part: Part) -> Any:
         """One batch, or what went wrong, in a process that reads ahead."""
         try:
             return self.one(part)
@@ -85,26 +86,6 @@ class AheadReader(Reader):
             sys.stderr.flush()
             known = model_file.invalid(self._uri, error)
             return _Failed(known.reason, known.message)
-
-
-class _Reading(torch.utils.data.Dataset):
-    """Batches by what is asked for."""
-
-    def __init__(self, reader: AheadReader) -> None:
-        self._reader = reader
-
-    def __getitem__(self, part: Part) -> Any:
-        return self._reader.attempt(part)
-
-
-class _Wanted(torch.utils.data.Sampler):
-    """What the reader is asked for at present."""
-
-    def __init__(self, reader: AheadReader) -> None:
-        self._reader = reader
-
-    def __iter__(self) -> Iterator[Part]:
-        return self._reader.ask()
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from training.errors import TrainingError
+from training.pytorch import optimizers
 from training.pytorch.learner import TorchLearner
 from training.request import StartRequest
 from training.servers.optimizers import Rule
@@ -128,14 +129,14 @@ class ServedLearner(TorchLearner):
     def progress(self) -> dict:
         """See ServedLearner: a schedule changes what groups of parameters have."""
         groups = [{key: each[key] for key in each if key != "params"} for each in self.optimizer.param_groups]
-        return {"updates": self.updates, "groups": groups, "schedule": self.schedule_state()}
+        return {"updates": self.updates, "groups": groups, "schedule": optimizers.schedule_state(self.schedule)}
 
     @progress.setter
     def progress(self, value: dict) -> None:
         self.updates = value["updates"]
         for group, own in zip(self.optimizer.param_groups, value["groups"], strict=True):
             group.update(own)
-        self.restore_schedule(value["schedule"])
+        optimizers.restore_schedule(self.schedule, value["schedule"])
 
     def restore(self, arrays: dict[str, torch.Tensor], settings: dict | None) -> None:
         """See training.backend.Learner."""

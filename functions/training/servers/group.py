@@ -5,15 +5,14 @@ import contextlib
 import itertools
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import zmq
 
-from training.elastic.group import ElasticGroup, Owner
-from training.elastic.line import Closed, Replaced, Values
+from training.elastic.group import ElasticGroup
+from training.elastic.line import Closed, Values
 from training.membership.member import Clock
 from training.membership.messages import View
 from training.membership.slices import Piece, bounds, pieces
@@ -174,12 +173,10 @@ class ServerGroup(ElasticGroup):
 
     failures = (Closed,)
 
-    def __init__(self, request: StartRequest, owner: Owner, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> None:
         self._transport = ServerTransport()
         super().__init__(request, owner, fail, self._transport)
         self._transport.name = self.line.member.name
-        #: Seconds that this worker has waited for servers in exchanges.
-        self.waited = 0.0
         #: What near servers read gradients from; another one after an exchange that broke, in which they may still.
         self._arena: Arena | None = None
         self._read_from: tuple[Connections | None, Others] = (None, Others())
@@ -258,10 +255,10 @@ class ServerGroup(ElasticGroup):
     def _receive(self, group: Connections, rank: int, *, whole: bool) -> Any:
         answer, frames = next(group.answers("given"))
         if not whole:
-            self._pull(group)
+            self._write(self._owner.state()[0], self._pull(group))
             return answer["last"]
         measured, weights = frames[: answer["measured"]], frames[answer["measured"] :]
-        fresh = {} if _relays(group.view) else self._pull(group, write=False)
+        fresh = {} if _relays(group.view) else self._pull(group)
 
         def restore(learner: ServedLearner) -> None:
             kinds = zip(measured, learner.measured, strict=True)
@@ -280,7 +277,7 @@ class ServerGroup(ElasticGroup):
             for number, frame in zip(piece, frames, strict=True):
                 flat.write(starts[number], np.frombuffer(frame, np.float32))
 
-    def _pull(self, group: Connections, *, write: bool = True, whole: bool = False) -> dict[Piece, list[Any]]:
+    def _pull(self, group: Connections, *, whole: bool = False) -> dict[Piece, list[Any]]:
         """The weights that the servers have, or whole slices."""
         waiting = {(number, piece) for number, of in enumerate(group.pieces) for piece in of}
         for number, piece in waiting:
@@ -290,8 +287,6 @@ class ServerGroup(ElasticGroup):
             fresh[tuple(message["piece"])] = frames
             if len(fresh) == len(waiting):
                 break
-        if write:
-            self._write(self._owner.state()[0], fresh)
         return fresh
 
     # -- exchanges --------------------------------------------------------------------------------------------------
@@ -304,13 +299,13 @@ class ServerGroup(ElasticGroup):
         offer: tuple[float, float],
     ) -> tuple[list[float], tuple]:
         learner, gradients, numbers = given
-        clock, began = self.line.member.clock, time.perf_counter()
+        clock = self.line.member.clock
         group.send(0, {"op": "add", "clock": clock, "values": [*numbers, *offer]})
         waiting: set[Piece] = set()
         if learner is not None:
             flat = Flat(gradients)
             starts, (runs, rules) = bounds(flat.size), zip(*learner.rules(), strict=True)
-            said = json.dumps([rule.as_dict() for rule in rules])
+            said = json.dumps([vars(rule) for rule in rules])
             push = {"op": "push", "clock": clock, "offer": int(offer[0]), "rules": said}
             arena, self._arena = self._arena or (Arena(flat.size) if group.near else None), None
             for turn in itertools.zip_longest(*group.pieces):  # all servers have work from the beginning
@@ -338,7 +333,6 @@ class ServerGroup(ElasticGroup):
                 break
         if learner is not None:
             self._arena = arena
-        self.waited += time.perf_counter() - began
         if learner is not None:  # only now: a step that breaks is computed again with the weights before it
             self._write(learner, fresh)
         return sums[:-2], tuple(sums[-2:])
@@ -378,23 +372,15 @@ class ServerGroup(ElasticGroup):
 
     def collect(self, learner: ServedLearner) -> None:
         """See training.elastic.group: the optimizer's state is on the servers."""
-        while True:
-            self._replaced = False
-            self.settle()
-            if self._replaced:
-                raise Replaced
-            with self.line.changed:
-                if not self.trains:
-                    continue
-                view = self.line.member.view
-                group = self.line.groups[view.number]
-            try:
-                with self.line.waiting():
-                    fresh = self._pull(group, write=False, whole=True)
-                break
-            except Closed:
-                with self.line.changed:
-                    self.line.do(self.line.member.broke(view.number))
+        fresh: dict[Piece, list[Any]] | None = None
+        while fresh is None:
+            given, view, group = self._in_view()
+            if given is None:
+                try:
+                    with self.line.waiting():
+                        fresh = self._pull(group, whole=True)
+                except Closed:
+                    self._broke(view)
         starts = bounds(Flat(learner.flat_weights()).size)
         served: list[np.ndarray] = []
         for piece, frames in fresh.items():

@@ -3,13 +3,10 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-
-#: Arrays of a slice's state by the optimizer's name; SGD has one with a momentum.
-_STATES = {"sgd": 0, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
@@ -32,11 +29,7 @@ class Rule:
     @property
     def states(self) -> int:
         """How many arrays of state a slice has in addition to its weights."""
-        return 1 if self.name == "sgd" and self.momentum else _STATES[self.name]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
+        return int(self.momentum > 0) if self.name == "sgd" else 2
 
 
 class Rules(NamedTuple):

@@ -5,7 +5,6 @@ import json
 import queue
 import secrets
 import socket
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from training import ipc, linux
+from training import ipc
 from training.connections import lines
 from training.errors import TrainingError
 from training.membership.messages import Entered, Tell, View, as_view, decode, encode
@@ -69,7 +68,6 @@ class ServerProcess:
         self._peers: dict[str, zmq.Socket] = {}
         self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._wake, self._waker = socket.socketpair()
-        self._cpu_seconds = linux.cpu_seconds()
         self._entered_at = time.monotonic()
         self._view: View | None = None
         #: Of the present view: what near workers push, and what they read, with the clock of each slice's weights.
@@ -142,10 +140,7 @@ class ServerProcess:
         elif "membership" in content:
             self._obey(self.server.hear(decode(content)))
         elif "done" in content:
-            cpu_seconds = linux.cpu_seconds()
-            report = {"cpu_seconds": cpu_seconds - self._cpu_seconds, "max_rss_gib": linux.max_rss_gib()}
-            self._cpu_seconds = cpu_seconds
-            self._reporter.done(report, content["done"])
+            self._reporter.served(content["done"])
 
     def _serve(self, sender: str, header: dict, frames: list[zmq.Frame]) -> list:
         """What a worker's or another server's message makes the server do."""
@@ -251,9 +246,3 @@ def _slices(counts: Sequence[int], frames: Sequence[Any]) -> list[Slice]:
     each = len(frames) // len(counts)
     arrays = [array.copy() for array in _arrays(frames)]
     return [Slice(arrays[n * each : (n + 1) * each], count) for n, count in enumerate(counts)]
-
-
-def run(request: StartRequest, reporter: Reporter, function: socket.socket) -> None:
-    """Be a server until it is not needed any more."""
-    ServerProcess(request, reporter, function).serve()
-    sys.stderr.flush()

@@ -2,7 +2,7 @@
 
 On one machine it is forked from a template (training/serving/template.py), with an `Order`. In a container it is the
 first process, `python -m training.serving.serve worker`. Under Nuclio the processor and its Python wrapper take its
-place, and call handler.py.
+place, and call nuclio.py.
 
 One request at a time is answered, each by a thread of its connection; others wait. Health is answered at any time. Only
 this process has threads: zygotes, which fork, come from the template or are programs of their own. SIGTERM ends it when
@@ -132,19 +132,14 @@ class _FunctionServer(_Server):
         super().__init__(address, _Operations)
         self.in_hand = threading.Lock()
         self.last_request = time.monotonic()
-        self._function: Function | None = None
-        self._log: Log | None = None
-
-    def serve(self, function: Function, log: Log) -> None:
-        """Begin."""
-        self._function, self._log = function, log
-        self.start()
+        self.function: Function | None = None  # both are there when it starts
+        self.log: Log | None = None
 
     def wait_until_left(self) -> None:
         """Answer requests until this member has left its elastic group, or the epoch has ended."""
         while time.monotonic() - self.last_request < QUIET_SECONDS:
             with self.in_hand:
-                if not self._function.leaves:
+                if not self.function.leaves:
                     return
             time.sleep(0.05)
 
@@ -152,13 +147,13 @@ class _FunctionServer(_Server):
         """Status and body. What was printed before, such as the traceback of a failure, is in the log then."""
         self.last_request = time.monotonic()
         try:
-            status, answer = self._function.handle(body)
+            status, answer = self.function.handle(body)
             return status, json.dumps(answer).encode()
         except Exception:
             traceback.print_exc()
             return 500, traceback.format_exc().encode()
         finally:
-            self._log.drain()
+            self.log.drain()
 
 
 def run(order: Order, ready: Callable[[], object] = lambda: None) -> NoReturn:
@@ -172,9 +167,9 @@ def run(order: Order, ready: Callable[[], object] = lambda: None) -> NoReturn:
     log = Log(order.name, Path(order.log) if order.log else None)
     status = 0
     try:
-        server.serve(Function(order.role), log)
-        for other in servers:
-            other.start()
+        server.function, server.log = Function(order.role), log
+        for each in (server, *servers):
+            each.start()
         log.write("info", "ready")
         ready()
         _wait(server, order.idle_seconds)
@@ -215,8 +210,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m training.serving.serve", description=__doc__.split("\n", 1)[0])
     role = os.environ.get("COACH_ROLE", "")
     parser.add_argument("role", nargs="?", choices=ROLES, default=role, help="which function; default: COACH_ROLE")
-    name = os.environ.get("NUCLIO_FUNCTION_NAME")
-    parser.add_argument("--name", default=name, help="in the log; default: coach- and the role")
     parser.add_argument("--host", default="0.0.0.0", help="the address of both ports; default: all")  # noqa: S104
     parser.add_argument("--port", type=int, default=8080, help="of the function")
     parser.add_argument("--health-port", type=int, default=8082, help="of /live and /ready")
@@ -226,7 +219,7 @@ def main() -> int:
         run(
             Order(
                 options.role,
-                options.name or f"coach-{options.role}",
+                os.environ.get("NUCLIO_FUNCTION_NAME") or f"coach-{options.role}",  # in the log
                 f"{options.host}:{options.port}",
                 health=f"{options.host}:{options.health_port}",
                 idle_seconds=options.idle_seconds,

@@ -2,8 +2,8 @@
 
 It imports the framework once, then forks for those that connect to its socket and send
 
-    {"op": "zygote"}            with three descriptors: the zygote's end of a socket pair, the reading end of its
-                                lifeline, and its standard error
+    {"op": "zygote", "asking"}  the function's process id, with three descriptors: the zygote's end of a socket pair,
+                                the reading end of its lifeline, and its standard error
     {"op": "function", ...}     with the fields of an Order (training/serving/serve.py) and one descriptor, the reading
                                 end of its lifeline
 
@@ -13,11 +13,9 @@ over the same connection a function then says that it is ready, or why it cannot
 The template has one thread and loads no model. It may end without effect on the processes that it has forked.
 """
 
-import argparse
 import os
 import signal
 import socket
-import struct
 import sys
 import traceback
 from pathlib import Path
@@ -26,8 +24,6 @@ from typing import NoReturn
 from training import ipc, keeper, linux, zygote_client
 from training.serving import serve, zygote
 
-#: Process, user and group of the other end of a unix socket.
-_CREDENTIALS = struct.Struct("3i")
 _DESCRIPTORS = {"zygote": 3, "function": 1}
 
 
@@ -81,15 +77,13 @@ class Template:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if message.pop("op") == "zygote":
             function, lifeline, stderr = descriptors
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            asking, _, _ = _CREDENTIALS.unpack(credentials)
             connection.close()
             linux.die_with_pipe(lifeline)
             os.dup2(stderr, 1)
             os.dup2(stderr, 2)
             os.close(stderr)
-            linux.join_network(f"/proc/{asking}/ns/net")
-            os.sched_setaffinity(0, os.sched_getaffinity(asking))
+            linux.join_network(f"/proc/{message['asking']}/ns/net")
+            os.sched_setaffinity(0, os.sched_getaffinity(message["asking"]))
             zygote.serve(function, self._seconds)
         linux.die_with_pipe(descriptors[0])
         try:
@@ -101,14 +95,8 @@ class Template:
 
 def main() -> None:
     """Be a template."""
-    parser = argparse.ArgumentParser(prog="python -m training.serving.template", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("socket", help="the path to listen on")
-    parser.add_argument("--parent", type=int, help="die with this parent process")
-    options = parser.parse_args()
-    if options.parent is not None:
-        linux.die_with_parent(options.parent)
-    sys.stdout.flush()
-    Template(options.socket).run()
+    (path,) = sys.argv[1:]
+    Template(path).run()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from coach.core.cluster import Resources, Role
-from coach.core.gang import never_fits
+from coach.core.gang.plan import never_fits
 from coach_research.engine.cluster import Cluster
 from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.workload import NOTHING, ONE_WORKER, Work

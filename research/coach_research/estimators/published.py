@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from coach.core.estimation.forms import FloatArray
-from coach.core.estimation.numerics import least_squares, nnls
+from coach.core.estimation.numerics import nnls
 from coach.core.estimation.observations import CurvePoint, SpeedPoint
 from coach_research.estimators.quadratic import ThesisSurface, fit_thesis_quadratic
 

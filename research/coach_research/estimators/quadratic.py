@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from coach.core.estimation.forms import FloatArray
-from coach.core.estimation.numerics import least_squares
 from coach.core.estimation.observations import SpeedPoint
 
 

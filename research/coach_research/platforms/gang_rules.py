@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from coach.core.cluster import Pod, Role
-from coach.core.gang import ForeignPod, PodRequest
+from coach.core.gang.snapshot import ForeignPod, PodRequest
 
 #: The thesis's scores (algorithm 3).
 BEST_SCORE = 100

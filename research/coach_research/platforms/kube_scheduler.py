@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from coach.core.cluster import CapacityType, Node, Pod, PodId, Resources
 from coach.core.errors import UserError
-from coach.core.gang import PodRequest
+from coach.core.gang.snapshot import PodRequest
 from coach.core.policies.api.parameters import form, parsed
 from coach_research.platforms.gang_rules import all_types_present, queue_key, same_job_score
 

@@ -18,7 +18,7 @@ from coach.core.cluster import Pod, PodId
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import Deployed, GangSize
-from coach.platforms.local.function_process import FunctionProcess
+from coach.platforms.local.runtime import FunctionProcess
 from coach_research.platforms.kube_scheduler import Default, PodByPodPlacement
 from coach_research.platforms.limited import LimitedPlatform
 

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Resources
 from coach.core.estimation import (
-    aggregation,
     convergence,
     cost,
     curve_families,
     drift,
-    fit,
     forms,
     interval,
     kriging,
@@ -26,6 +24,7 @@ from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.first_passage import ending_times, max_noise
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedPoint, fit_speed
+from coach.core.jobs.fitted_models import fit_models
 from coach.core.money import PRICE_BOOKS
 from coach_research.estimators.next_probe import next_probe
 
@@ -62,7 +61,7 @@ def test_a_curve_of_any_finite_points_answers_every_question(points, metric, tar
     model.endings(target, hits, at)
     model.epochs_of_new_run(target, hits, (0.1, 0.9))
     assert convergence.ConvergenceModel.from_dict(model.to_dict()) == model
-    assert fit.fit_models((), points, metric)[1] == model.to_dict()
+    assert fit_models((), points, metric)[1] == model.to_dict()
 
 
 @given(curve_points, curve_points, metrics)
@@ -97,14 +96,14 @@ def test_speeds_of_any_size_give_a_surface_that_answers_every_question(points, w
     assert speed.SpeedModel.from_dict(model.to_dict()) == model
     next_probe(points, 4, 4)
     next_probe(points, 1024, 1024, where)
-    assert fit.fit_models(points, (), "loss")[0] == model.to_dict()
+    assert fit_models(points, (), "loss")[0] == model.to_dict()
 
 
 @given(speed_points)
 @example([SpeedPoint(1, 1, 5e-324), SpeedPoint(1, 1, 1e300), SpeedPoint(1, 1, 1e300)])
 @example([SpeedPoint(1, 1, 1e300, 1e300)] * 3)
 def test_measurements_of_any_size_are_merged_and_brought_to_one_level(points):
-    for point in aggregation.merged(points):
+    for point in drift.merged(points):
         assert 0.0 < point.epochs_per_second < math.inf
     low, high = speed.MEASURABLE  # what fit_speed passes on
     usable = [point for point in points if low <= point.epochs_per_second <= high]
@@ -117,7 +116,7 @@ def test_measurements_of_any_size_are_merged_and_brought_to_one_level(points):
 @example([1.7e308, 1.7e308], [1e7] * 3)
 def test_medians_and_noises_of_any_size_are_numbers(speeds, squares):
     """Logarithms of any two numbers differ by less than 1,500: their squares are below 1e7."""
-    assert min(speeds) * (1 - 1e-12) <= aggregation.weighted_median(speeds) <= max(speeds) * (1 + 1e-12)
+    assert min(speeds) * (1 - 1e-12) <= drift.weighted_median(speeds) <= max(speeds) * (1 + 1e-12)
     finite(drift.noise_of(squares))
 
 
@@ -164,7 +163,7 @@ def test_shapes_at_any_time_have_a_part_left_between_none_and_all(times, parts):
 @given(speed_points, st.sampled_from(list(forms.FORMS.values())))
 def test_every_form_is_fitted_to_any_measurable_speeds(points, form):
     low, high = speed.MEASURABLE
-    kept = aggregation.merged([p for p in points if low <= p.epochs_per_second <= high and low <= p.weight <= high])
+    kept = drift.merged([p for p in points if low <= p.epochs_per_second <= high and low <= p.weight <= high])
     if len(kept) < 2:
         return
     w, s, v, weight = np.array([(p.workers, p.servers, p.epochs_per_second, p.weight) for p in kept]).T

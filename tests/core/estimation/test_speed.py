@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coach.core.estimation import kriging, speed
-from coach.core.estimation.aggregation import merged
+from coach.core.estimation.drift import merged
 from coach.core.estimation.forms import PARAMETER_SERVER
 from coach.core.estimation.kriging import fit_form
 from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed

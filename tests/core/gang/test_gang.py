@@ -15,16 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
-from coach.core.gang import (
-    ForeignPod,
-    Gang,
-    GangPlan,
-    Pending,
-    PendingReason,
-    PodRequest,
-    never_fits,
-    plan_gang,
-)
+from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, never_fits, plan_gang
+from coach.core.gang.snapshot import ForeignPod, PodRequest
 from coach_research.platforms.gang_rules import all_types_present, queue_key, same_job_score
 from tests.oracles.gang_queue import Backfill, gang_key, schedule_queue
 

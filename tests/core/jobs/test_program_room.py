@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from coach.core.cluster import Allocation, Node, Placement, PodId, Resources
-from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.decision import StepKind
 from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.fitted_models import fit_models
 from coach.core.jobs.job import NO_ROOM_SECONDS, Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coach.core.gang import PendingReason
-from coach.core.jobs.reasons import ENDED, EXIT_CODE, REASON_INFO, REFUSED, RESUMABLE, Reason, Retry, State
+from coach.core.gang.plan import PendingReason
+from coach.core.jobs.reasons import REFUSED, RESUMABLE, Reason, Retry, State
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,39 +40,37 @@ ATTEMPTS = {
 
 
 def test_every_reason_has_a_meaning_in_words_of_its_own() -> None:
-    assert set(REASON_INFO) == set(Reason)
-    words = [meaning.words for meaning in REASON_INFO.values()]
+    words = [reason.words for reason in Reason]
     assert all(words) and len(set(words)) == len(words)
 
 
 def test_every_failed_attempt_has_its_retry_class_and_decides_no_state() -> None:
-    assert {reason for reason, meaning in REASON_INFO.items() if meaning.state is None} == set(ATTEMPTS)
-    assert {reason: REASON_INFO[reason].retry for reason in ATTEMPTS} == ATTEMPTS
+    assert {reason for reason in Reason if reason.state is None} == set(ATTEMPTS)
+    assert {reason: reason.retry for reason in ATTEMPTS} == ATTEMPTS
 
 
 def test_an_attempt_that_coach_or_the_cluster_ended_is_not_counted() -> None:
-    free = {reason for reason, meaning in REASON_INFO.items() if meaning.retry is Retry.FREE}
+    free = {reason for reason in Reason if reason.retry is Retry.FREE}
     assert free == RESUMABLE | {Reason.HANDLER_RESTARTED, Reason.DISRUPTED}
 
 
 def test_pods_that_the_cluster_does_not_make_now_are_waited_for() -> None:
     assert {Reason.QUOTA_EXCEEDED, Reason.PODS_DELAYED} == REFUSED
-    assert {REASON_INFO[reason].state for reason in REFUSED} == {State.WAITING}
+    assert {reason.state for reason in REFUSED} == {State.WAITING}
 
 
 def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> None:
-    assert set(EXIT_CODE) == set(State)
-    assert {EXIT_CODE[state] for state in State if not state.ended} == {130}
-    assert [EXIT_CODE[s] for s in (State.SUCCEEDED, State.FAILED, State.BUDGET_EXHAUSTED)] == [0, 1, 3]
-    assert EXIT_CODE[State.TARGET_UNREACHABLE] == 4
+    assert {state.exit_code for state in State if not state.ended} == {130}
+    assert [s.exit_code for s in (State.SUCCEEDED, State.FAILED, State.BUDGET_EXHAUSTED)] == [0, 1, 3]
+    assert State.TARGET_UNREACHABLE.exit_code == 4
 
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_a_job_that_ends_or_stops_for_a_reason_has_an_exit_code(reason: Reason) -> None:
     """A job that is given up for the reason of an attempt has failed (`coach.core.jobs.job`)."""
-    state = REASON_INFO[reason].state or State.FAILED
-    assert EXIT_CODE[state] in (0, 1, 3, 4, 130)
-    assert (EXIT_CODE[state] == 130) == (not state.ended)
+    state = reason.state or State.FAILED
+    assert state.exit_code in (0, 1, 3, 4, 130)
+    assert (state.exit_code == 130) == (not state.ended)
 
 
 def test_every_reason_of_a_function_is_a_reason_of_coach_and_is_documented() -> None:
@@ -90,11 +88,10 @@ def test_every_reason_of_a_function_is_a_reason_of_coach_and_is_documented() -> 
 
 @pytest.mark.parametrize("state", list(State))
 def test_every_state_is_reached_by_a_reason(state: State) -> None:
-    assert state.ended == (state in ENDED)
-    assert any(meaning.state is state for meaning in REASON_INFO.values())
+    assert any(reason.state is state for reason in Reason)
 
 
 def test_every_wait_of_a_gang_is_a_reason_for_a_job() -> None:
     for wait in PendingReason:
-        state = REASON_INFO[Reason(wait.value)].state
+        state = Reason(wait.value).state
         assert state is (State.FAILED if wait is PendingReason.NEVER_FITS else State.WAITING)

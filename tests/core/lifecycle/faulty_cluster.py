@@ -26,12 +26,12 @@ from coach.core.cluster import (
     Role,
     by_node,
 )
-from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind, EpochReport
+from coach.core.jobs.fitted_models import fit_models
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
-from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, Retry
+from coach.core.jobs.reasons import RESUMABLE, Reason, Retry
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS, HOPELESS_FITS, worth_going_on
@@ -484,7 +484,7 @@ class World(PodByPodDriver):
                 assert job.cancel
             case Reason.TIME_LIMIT:
                 assert job.run_seconds >= (job.spec.time_limit or 0)
-            case _ if REASON_INFO[end.reason].retry is Retry.BOUNDED:
+            case _ if end.reason.retry is Retry.BOUNDED:
                 again = job.spec.program is None or job.spec.program.resumes
                 assert not again or job.failures + 1 == MAX_FAILURES
 

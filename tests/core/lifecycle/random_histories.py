@@ -22,12 +22,12 @@ from coach.core.cluster import Instance, Node, PodId, Resources
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
+from coach.core.jobs.reasons import Reason, Retry
 from coach.core.money import PRICE_BOOKS, to_amount
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, spec
 
 #: What the functions can say of an epoch, and a platform of a pod.
-EPOCH_FAULTS = tuple(reason for reason, meaning in REASON_INFO.items() if meaning.state is None)
+EPOCH_FAULTS = tuple(reason for reason in Reason if reason.state is None)
 POD_FAULTS = (
     Reason.FUNCTION_LOST,
     Reason.DISRUPTED,
@@ -249,7 +249,7 @@ def _truth(dice: Draws) -> FaultyDynamics:
     fates = [
         (dice.whole(1, 25), dice.pick(*EPOCH_FAULTS), dice.whole(0, 10) / 10) for _ in range(dice.pick(0, 0, 1, 3))
     ]
-    bounded = [fate for fate in fates if REASON_INFO[fate[1]].retry is not Retry.NEVER or dice.pick(False, True)]
+    bounded = [fate for fate in fates if fate[1].retry is not Retry.NEVER or dice.pick(False, True)]
 
     def fault(order: act.RunEpoch) -> tuple[Reason, float] | None:
         attempt = int(order.token.rpartition(".")[2])

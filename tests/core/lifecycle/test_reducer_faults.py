@@ -13,7 +13,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Phase
-from coach.core.jobs.reasons import REASON_INFO, Reason, Retry, State
+from coach.core.jobs.reasons import Reason, Retry, State
 from coach.core.lifecycle.forecast import MAX_FAILURES
 from coach.core.lifecycle.reducer import BACKOFF, CHECKPOINT_LOST, START_DEADLINE
 from coach.core.money import Charge
@@ -50,8 +50,8 @@ def backoffs(world: World) -> list[float]:
     "reason",
     [
         reason
-        for reason, meaning in REASON_INFO.items()
-        if meaning.state is None and meaning.retry is Retry.BOUNDED and reason not in CHECKPOINT_LOST
+        for reason in Reason
+        if reason.state is None and reason.retry is Retry.BOUNDED and reason not in CHECKPOINT_LOST
     ],
 )
 def test_a_failed_attempt_runs_again_from_the_last_checkpoint(reason: Reason) -> None:
@@ -107,7 +107,7 @@ def test_a_job_whose_checkpoints_are_all_lost_is_given_up() -> None:
     assert [order.number for order in world.orders()[4:]] == [5, 4, 3]
 
 
-@pytest.mark.parametrize("reason", [r for r, m in REASON_INFO.items() if m.state is None and m.retry is Retry.NEVER])
+@pytest.mark.parametrize("reason", [r for r in Reason if r.state is None and r.retry is Retry.NEVER])
 def test_the_users_mistake_is_never_tried_again(reason: Reason) -> None:
     world = start(failing("job.2", reason=reason))
     world.run()

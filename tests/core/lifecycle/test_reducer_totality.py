@@ -242,8 +242,9 @@ def react(before: Reducer, frozen: bytes, event: ev.Event) -> tuple[Reducer, lis
 
 
 def freeze(reducer: Reducer) -> bytes:
-    """Copies by pickle; models are made again where they are looked at."""
+    """Copies by pickle; views and models are made again where they are looked at."""
     reducer._cluster_state = None
+    reducer._views.clear()
     for job in reducer.jobs.values():
         for fit in filter(None, (job.surface, job.curve, *job.full_epoch_curves)):
             fit._model = None

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.money import PRICE_BOOKS
 from coach.core.spec import quantities
-from coach.core.spec.job import DataFormat, Framework, JobClass, Limits, Mode, PolicyName, Target, TrainingJob
+from coach.core.spec.job import Limits, TrainingJob
+from coach.core.spec.resources import PolicyName
+from coach.core.spec.training import DataFormat, Framework, JobClass, Mode, Target
 
 SMALLEST = {
     "apiVersion": "coach.dev/v1alpha1",
@@ -93,7 +95,7 @@ def test_prices_may_be_ones_own():
 def test_a_static_policy_leaves_one_allocation():
     spec = job(policy={"name": "static", "workers": 2, "servers": 3}).spec
     assert spec.limits == Limits(Allocation(2, 3), Allocation(2, 3))
-    assert spec.limits.allows(Allocation(2, 3)) and not spec.limits.allows(Allocation(3, 3))
+    assert Allocation(2, 3).within(*spec.limits) and not Allocation(3, 3).within(*spec.limits)
 
 
 def test_a_pytorch_job_has_no_servers():

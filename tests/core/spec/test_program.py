@@ -11,7 +11,8 @@ import yaml
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.dump import to_yaml
-from coach.jobfiles.load import load_contents, read_jobs
+from coach.jobfiles.load import load_contents
+from tests.jobfiles.reading import read_jobs
 
 IMAGE = "registry.example.com/me/train:1"
 

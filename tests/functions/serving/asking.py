@@ -104,6 +104,7 @@ def in_nuclio(
     environment = {
         **os.environ,
         "COACH_FRAMEWORK": "mxnet",
+        "COACH_ROLE": role,
         "OMP_NUM_THREADS": "1",
         "NUCLIO_PYTHON_EXE_PATH": PYTHON,
         "NUCLIO_PYTHON_WRAPPER_PATH": os.environ["COACH_NUCLIO_WRAPPER"],

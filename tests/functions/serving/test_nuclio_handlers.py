@@ -1,6 +1,7 @@
 """The functions as Nuclio's Python wrapper calls them: init_context, then handler with the SDK's Context and Event."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -10,9 +11,9 @@ from tests.functions.hosting import FUNCTIONS, PYTHON
 pytestmark = pytest.mark.mxnet
 
 CALL = """
-import importlib, json, logging, sys
+import json, logging
 import nuclio_sdk
-module = importlib.import_module(sys.argv[1] + ".handler")
+from training import nuclio as module
 encode = nuclio_sdk.json_encoder.Encoder().encode
 context = nuclio_sdk.Context(nuclio_sdk.Logger(logging.WARNING), None, "0", nuclio_sdk.TriggerInfo("http", "http"))
 module.init_context(context)
@@ -25,7 +26,9 @@ for body in ({"op": "health"}, b'{"op": "health"}', {"op": "nothing"}):
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
 def test_a_handler_answers_with_status_and_json(role: str) -> None:
-    done = subprocess.run([PYTHON, "-c", CALL, role], cwd=FUNCTIONS, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "COACH_ROLE": role}
+    command = [PYTHON, "-c", CALL]
+    done = subprocess.run(command, cwd=FUNCTIONS, env=environment, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(status, kind) for status, kind, _ in answers] == [
         (200, "application/json"),

@@ -84,6 +84,6 @@ def test_a_missing_template_is_no_obstacle(tmp_path: Path, mark: str) -> None:
         health = warm(function)
         assert not health["from_template"]
         opened = [str(link.readlink()) for link in Path(f"/proc/{health['zygote_pid']}/fd").iterdir()]
-        assert not [path for path in opened if path.endswith("handler.py")], "it inherited the function's files"
+        assert not [path for path in opened if path.endswith("nuclio.py")], "it inherited the function's files"
     finally:
         function.close()

@@ -13,8 +13,9 @@ def test_a_pod_whose_worker_reads_ahead_has_shared_memory_for_it(readers: int) -
     """A container has 64 MB of it, which one batch of images can exceed."""
     given = spec(framework="pytorch", servers={"max": 0}, data={"format": "custom", "readers": readers})
     job, settings = TrainingJob.from_json(given), Settings("image")
-    mounted = {each["mountPath"]: each["name"] for each in manifests.mounts(job, settings)}
-    volumes = {each["name"]: each for each in manifests.volumes(job, settings)}
+    found = manifests.volumes(job, settings)
+    mounted = {each["mountPath"]: each["name"] for _, mounts in found for each in mounts}
+    volumes = {each["name"]: each for each, _ in found}
     assert ("/dev/shm" in mounted) == (readers > 0)
     assert mounted.keys() >= {"/tmp"} and set(mounted.values()) == volumes.keys()
     if readers:
@@ -25,8 +26,9 @@ def test_a_pod_whose_worker_reads_ahead_has_shared_memory_for_it(readers: int) -
 def test_a_function_sees_the_checkpoints_of_its_own_job_and_others_only_to_begin_with_them(init: object) -> None:
     """With the folder of all a model could make `checkpoints/x -> ../home`: a program named x would get the journal."""
     given = spec("job", **({"init": init} if init else {}))
-    mounts = manifests.mounts(TrainingJob.from_json(given), Settings("image", volume_claim="claim"))
-    seen = {one["mountPath"]: (one["subPath"], one.get("readOnly", False)) for one in mounts if one["name"] == "coach"}
+    found = manifests.volumes(TrainingJob.from_json(given), Settings("image", volume_claim="claim"))
+    (mounts,) = [mounts for volume, mounts in found if volume["name"] == "coach"]
+    seen = {one["mountPath"]: (one["subPath"], one.get("readOnly", False)) for one in mounts}
     others = {"/var/lib/coach/checkpoints": ("checkpoints", True)} if init else {}
     assert seen == {
         "/var/lib/coach/data": ("data", True),

@@ -18,10 +18,10 @@ import yaml
 from aiohttp import web
 
 from coach.core.errors import PermanentError, TemporaryError
-from coach.platforms.kubernetes_api import client, credentials, exec_plugin, outages, watch
+from coach.platforms.kubernetes_api import client, credentials, exec_plugin, watch
 from coach.platforms.kubernetes_api.client import Api, ApiError
 from coach.platforms.kubernetes_api.credentials import Credential, Credentials, due
-from coach.platforms.kubernetes_api.exec import run_in_pod
+from coach.platforms.kubernetes_api.pod_access import run_in_pod
 from coach.platforms.kubernetes_api.watch import Collection
 from tests.platforms.kubernetes_api.fake_server import (
     START,
@@ -265,7 +265,7 @@ def test_a_watch_goes_on_with_the_renewed_token_and_says_when_it_cannot(
             server.watching.put_nowait(None)
             before = len(server.requests)
             await until(lambda: len(server.requests) > before + 5)
-            clock.time += outages.SAID_AFTER
+            clock.time += client.SAID_AFTER
             await until(lambda: bool(caplog.records))
             said = caplog.records[0].getMessage()
             assert "things fails since" in said and "refuses the credentials of user u" in said

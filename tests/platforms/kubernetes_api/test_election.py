@@ -19,7 +19,7 @@ from coach.core.errors import PermanentError, TemporaryError
 from coach.core.jobs.events import PriorityChanged
 from coach.core.leadership import LEASE_SECONDS, LostError
 from coach.handler.state.journal import Journal
-from coach.handler.state.journal_file import acquire_fence, written_term
+from coach.handler.state.journal_file import acquire_fence, meta
 from coach.platforms.kubernetes_api.client import ApiError
 from coach.platforms.kubernetes_api.election import LOOK_SECONDS, Election
 
@@ -144,7 +144,7 @@ class World:
 
     def written(self) -> int:
         with contextlib.suppress(sqlite3.OperationalError):  # before the first
-            return written_term(self.connection)
+            return meta(self.connection, "term")
         return 0
 
     def read(self) -> dict[str, Any]:

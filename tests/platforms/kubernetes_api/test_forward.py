@@ -14,7 +14,8 @@ from kubernetes.aio.client import Configuration
 
 from coach.core.errors import CoachError, PermanentError, TemporaryError
 from coach.platforms.kubernetes_api.client import Api
-from coach.platforms.kubernetes_api.forward import connection, forwarded
+from coach.platforms.kubernetes_api.credentials import Credential, Credentials
+from coach.platforms.kubernetes_api.pod_access import connection, forwarded
 
 PORT = 8421
 
@@ -35,6 +36,16 @@ async def portforward(request: web.Request) -> web.StreamResponse:
     return socket
 
 
+async def credential() -> Credential:
+    return Credential()
+
+
+def reach(port: int) -> Api:
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{port}"
+    return Api(configuration, "ml", Credentials(Credential(), credential, "no user"))
+
+
 @asynccontextmanager
 async def api_server() -> AsyncIterator[Api]:
     app = web.Application()
@@ -42,10 +53,8 @@ async def api_server() -> AsyncIterator[Api]:
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    configuration = Configuration()
-    configuration.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        async with Api(configuration, "ml") as api:
+        async with reach(runner.addresses[0][1]) as api:
             yield api
     finally:
         await runner.cleanup()
@@ -92,8 +101,9 @@ def test_what_a_user_may_not_do_is_said_and_a_missing_pod_or_server_too() -> Non
                 with pytest.raises(kind, match=words):
                     async with connection(api, pod, PORT) as socket:
                         assert isinstance(socket, aiohttp.ClientWebSocketResponse)
-        with pytest.raises(TemporaryError, match="does not respond"):
-            async with connection(api, "echo", PORT):
-                pass
+        async with reach(1) as api:
+            with pytest.raises(TemporaryError, match="does not respond"):
+                async with connection(api, "echo", PORT):
+                    pass
 
     asyncio.run(asyncio.wait_for(main(), 30))

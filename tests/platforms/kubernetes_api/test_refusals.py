@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import pytest
 
 from coach.core.cluster import Resources
 from coach.core.jobs.reasons import Reason
-from coach.platforms.kubernetes_api.refusals import limits, meaning, never_holds
+from coach.platforms.kubernetes_api.refusals import meaning, never_holds
 
 FULL = (
     'pods "j-worker-0" is forbidden: exceeded quota: team-a, requested: pods=1,requests.memory=1Gi, '
@@ -132,8 +130,9 @@ def test_what_passes_is_waited_for_and_what_does_not_ends_the_job(
 
 
 def test_the_limits_of_a_full_quota_are_read() -> None:
-    (found,) = limits(FULL)
-    assert found == ("team-a", {"pods": Decimal(6), "requests.memory": Decimal(4 * 2**30)})
+    assert never_holds(FULL, pods(6, memory=0.5)) == ""
+    wanted = "quota team-a can never hold the smallest gang: it needs memory=4098Mi, the quota's limit is 4096Mi"
+    assert never_holds(FULL, pods(6, memory=683 / 1024)) == wanted
 
 
 def pods(count: int, cpu: float = 0.1, memory: float = 0.25, gpu: float = 0.0) -> list[Resources]:

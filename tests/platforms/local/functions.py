@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.function_process import FunctionProcess
-from coach.platforms.local.runtime import Runtime
+from coach.platforms.local.runtime import FunctionProcess, Runtime
 
 
 def quick_runtime(folder: Path) -> Runtime:
@@ -21,7 +20,7 @@ def quick_runtime(folder: Path) -> Runtime:
         shutil.copytree(Functions.folder_only(), functions, ignore=shutil.ignore_patterns("__pycache__"))
         (functions / "training/mxnet/__init__.py").write_text("")
         (functions / "training/mxnet/backend.py").write_text("def warm_up():\n    pass\n")
-    return Runtime(Functions(functions, Path(sys.executable)), folder)
+    return Runtime(Functions(functions, Path(sys.executable)))
 
 
 async def launch(runtime: Runtime, folder: Path, address: str, name: str = "f", **given: Any) -> FunctionProcess:

@@ -117,7 +117,7 @@ def test_a_function_becomes_a_configmap_a_service_and_a_deployment(running: Worl
     made = running.deployment(name)
     assert running.server.admin.exists(f"{SERVICES}/nuclio-{name}")
     file = running.server.admin.get(f"{MAPS}/nuclio-{name}")["data"]["processor.yaml"]
-    assert "worker.handler:handler" in file and f"name: {name}" in file
+    assert "training.nuclio:handler" in file and f"name: {name}" in file
     assert made["spec"]["replicas"] == 0 and not running.pods(name)
     pod = made["spec"]["template"]
     ours = running.function()["metadata"]["labels"]
@@ -149,7 +149,7 @@ def test_a_function_file_is_deployed_by_nuctl_as_it_is(running: World, role: str
     name = running.create({**function, "status": {"state": resources.WAITING}})
     until("a pod", lambda: running.pods(name))
     file = running.server.admin.get(f"{MAPS}/nuclio-{name}")["data"]["processor.yaml"]
-    assert f"{role}.handler:handler" in file
+    assert "training.nuclio:handler" in file
 
 
 def test_its_container_is_the_image_with_probes_of_nuclio_and_what_the_function_says(running: World) -> None:

@@ -126,7 +126,7 @@ def test_a_program_that_asks_is_answered(program: Program, monkeypatch: pytest.M
     assert not program.flags.asks
     assert program.send({"asks": True}) == (200, {"stop": False, "checkpoint": False})
     assert program.flags.asks
-    program.flags.set_stop()
+    program.flags.stop = True
     assert program.send({"asks": True}) == (200, {"stop": True, "checkpoint": False})
     monkeypatch.setattr(program.sender, "_checkpoint", 0.0)
     assert [program.send({"asks": True})[1]["checkpoint"] for _ in range(2)] == [True, False], "after its time"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -96,10 +96,6 @@ class Claim:
         #: The dominant shares of a worker and of a server in the cluster.
         self.shares = room.shares(self.asks)
 
-    def have(self, allocation: Allocation | None) -> None:
-        """Get `allocation`."""
-        self.at, self.uses = allocation, self.asks.needs(allocation)
-
     @property
     def parts(self) -> tuple[Vector, Vector, Vector]:
         """Requests (cpu, memory, gpu) of a worker, a server and the scheduler."""
@@ -120,12 +116,8 @@ def _lasting(job: JobView, goal: Allocation | None) -> tuple[bool, Allocation, A
     if goal is not None and job.fixed is None and not job.affordable(floor):
         # The smallest allocation may cost more an epoch than a larger one.
         floor = goal
-    return job.objective is Objective.CHEAPEST, floor, _asks(_parts(job))
-
-
-def _parts(job: JobView) -> tuple[Vector, Vector, Vector]:
-    requests = job.requests
-    return _vector(requests[Role.WORKER]), _vector(requests[Role.SERVER]), _vector(requests[Role.SCHEDULER])
+    worker, server, scheduler = (_vector(job.requests[role]) for role in (Role.WORKER, Role.SERVER, Role.SCHEDULER))
+    return job.objective is Objective.CHEAPEST, floor, _asks((worker, server, scheduler))
 
 
 def _vector(amount: Resources) -> Vector:
@@ -292,6 +284,20 @@ class Room:
                     if _fit_in(misfit, _plus(run.free, shape)):
                         helpful.add(shape)
         return Misfits(left.total(), frozenset(helpful))
+
+    def undo_misfits(self, claims: Sequence[Claim], changes: int, replay: Callable[[int, int], object]) -> int:
+        """Undo the last of so many changes until the pods of `claims` fit on the nodes, by bisection; how many remain.
+
+        `replay(a, b)`: with the first a of them made, undo or make those up to b.
+        """
+        good, bad, at = 0, changes, changes
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            replay(at, middle)
+            at = middle
+            good, bad = (good, middle) if self.misfits(claims).pods else (middle, bad)
+        replay(at, good)
+        return good
 
     def _size(self, pod: Vector) -> float:
         return max(need / most if most > 0 else float(need > 0) for need, most in zip(pod, self.largest, strict=True))

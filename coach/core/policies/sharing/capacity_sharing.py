@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -246,7 +246,7 @@ class Together:
             given = self._give_back(below_goal, moves, out)
             if not given or not self.room.misfits(self.claims).pods:
                 return
-            good = self._undo_what_does_not_pack(given)
+            good = self.room.undo_misfits(self.claims, len(given), partial(self._replay, given))
             del self.steps[len(self.steps) - (len(given) - good) :]
             out.add(given[good][0])
 
@@ -274,17 +274,6 @@ class Together:
                 heappush(heap, entry)
         return given
 
-    def _undo_what_does_not_pack(self, moves: list[Move]) -> int:
-        """Undo the last of `moves` until the pods fit on the nodes, by bisection; how many remain."""
-        good, bad = 0, len(moves)
-        at = bad
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            at = self._replay(moves, at, middle)
-            good, bad = (good, middle) if self.room.misfits(self.claims).pods else (middle, bad)
-        self._replay(moves, at, good)
-        return good
-
     def promise(self, claims: Sequence[Claim]) -> None:
         """Give `claims` their goals where they fit in addition to all others; those that shrink come first.
 
@@ -298,7 +287,7 @@ class Together:
                 moves.append((claim.rank, claim, claim.at, claim.goal))
                 self.room.change(claim, claim.goal)
         if moves and self.room.misfits(self.claims).pods:
-            self._undo_what_does_not_pack(moves)
+            self.room.undo_misfits(self.claims, len(moves), partial(self._replay, moves))
         for claim in wishes:
             if claim.at != claim.goal:
                 at = claim.at if claim.goal is not None and self._may_stay(claim) else None
@@ -310,20 +299,18 @@ class Together:
         job, at = claim.job, claim.at
         if at is None or job.fixed is not None:
             return at == job.fixed
-        inside = job.minimum.workers <= at.workers <= job.maximum.workers
-        return inside and job.minimum.servers <= at.servers <= job.maximum.servers and job.affordable(at)
+        return at.within(job.minimum, job.maximum) and job.affordable(at)
 
     @staticmethod
     def _is_less(claim: Claim) -> bool:
         at, goal = claim.at, claim.goal
         return at is not None and goal is not None and goal[0] <= at[0] and goal[1] <= at[1]
 
-    def _replay(self, moves: list[Move], at: int, to: int) -> int:
+    def _replay(self, moves: list[Move], at: int, to: int) -> None:
         for _, claim, _, after in moves[at:to]:
             self.room.change(claim, after)
         for _, claim, before, _ in reversed(moves[to:at]):
             self.room.change(claim, before)
-        return to
 
     def _dearest(self, i: int, claim: Claim, moves: Moves) -> Entry | None:
         """The one of `moves` up to the goal that fits and gains most for each share, negated for the heap.

@@ -96,10 +96,10 @@ class Climb:
 
     def _pruned(self, job: JobView, at: Allocation, value: float) -> Iterator[Step]:
         """The better neighbours that were not taken, and why: `value` is that of `at`, in tier 1."""
-        cheapest, least, most = self.cheapest(job), job.minimum, job.maximum
+        cheapest = self.cheapest(job)
         for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)) if cheapest else RINGS[0]:
             to = Allocation(at.workers + workers, at.servers + servers)
-            if not least.workers <= to.workers <= most.workers or not least.servers <= to.servers <= most.servers:
+            if not to.within(job.minimum, job.maximum):
                 continue
             gain = (-job.epoch_cost(to) if cheapest else job.speed(to)) - value
             if gain > abs(value) * ROUNDING:
@@ -193,10 +193,3 @@ def _around(at: Allocation) -> tuple[tuple[tuple[Allocation, int, int], ...], ..
         )
         for ring in RINGS
     )
-
-
-def allocations(job: JobView) -> Iterator[Allocation]:
-    """All allocations within the job's limits."""
-    for workers in range(job.minimum.workers, job.maximum.workers + 1):
-        for servers in range(job.minimum.servers, job.maximum.servers + 1):
-            yield Allocation(workers, servers)

@@ -175,20 +175,14 @@ class Filling:
         claims = [share.claim for share in self.shares]
         if not self.room.misfits(claims).pods:
             return None
-        packs, at = 0, len(self._grants)
-        too_many = at
-        while too_many - packs > 1:
-            middle = (packs + too_many) // 2
-            at = self._replay(at, middle)
-            packs, too_many = (packs, middle) if self.room.misfits(claims).pods else (middle, too_many)
-        self._replay(at, packs)
+        packs = self.room.undo_misfits(claims, len(self._grants), self._replay)
         if not self._grants:
             return None
         misfit = self._grants[packs][0]
         del self._grants[packs:]
         return misfit
 
-    def _replay(self, at: int, to: int) -> int:
+    def _replay(self, at: int, to: int) -> None:
         for share, _, after in self._grants[at:to]:
             self.room.change(share.claim, self._reserved(share, after))
             share.given = after
@@ -196,7 +190,6 @@ class Filling:
             held = share.job.current if share.job.busy else None
             self.room.change(share.claim, self._reserved(share, before) if before else held)
             share.given = before
-        return to
 
 
 def _epochs(jobs: Sequence[JobView]) -> dict[str, float]:

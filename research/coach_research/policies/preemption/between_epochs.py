@@ -75,7 +75,11 @@ class BetweenEpochs:
         job, current = share.job, share.job.current
         if current is None and blocked:
             filling.close(share, Reason.QUEUE)
-        elif current is None or job.fixed is not None or not (_inside(job, current) and job.affordable(current)):
+        elif (
+            current is None
+            or job.fixed is not None
+            or not (current.within(job.minimum, job.maximum) and job.affordable(current))
+        ):
             filling.give(share, share.next())
         elif not filling.give(share, current):
             share.closed, share.refusal = False, None
@@ -166,13 +170,6 @@ def _preemptible(job: JobView) -> bool:
 
 def _turn(share: Share) -> tuple[bool, bool, bool, int]:
     return not share.job.busy, share.job.current is None, not share.job.trial, share.place
-
-
-def _inside(job: JobView, at: Allocation) -> bool:
-    return (
-        job.minimum.workers <= at.workers <= job.maximum.workers
-        and job.minimum.servers <= at.servers <= job.maximum.servers
-    )
 
 
 def _claim(share: Share, at: Allocation | None, room: Room) -> Claim:

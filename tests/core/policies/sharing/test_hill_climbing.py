@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from coach.core.cluster import Allocation
 from coach.core.policies import Objective, Reason, Step
 from coach.core.policies.api.allocation import NOT_TAKEN
-from coach.core.policies.sharing.hill_climbing import Climb, allocations
+from coach.core.policies.sharing.hill_climbing import Climb
 from tests.core.policies.policy_examples import Epochs, Job, allocation, server_speed
-from tests.oracles.exhaustive_allocation import best_alone
+from tests.oracles.exhaustive_allocation import allocations, best_alone
 
 SOONEST = Climb(Objective.SOONEST)
 CHEAPEST = Climb(Objective.CHEAPEST)

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
-from coach.core.gang import ForeignPod, Gang, GangPlan, PodRequest, plan_gang
+from coach.core.gang.plan import Gang, GangPlan, plan_gang
+from coach.core.gang.snapshot import ForeignPod, PodRequest
 from coach_research.policies.preemption.candidates import BestEffort
 from coach_research.policies.preemption.victims import Rule, Running, choose, scores
 from coach_research.scheduling.best_fit import weights

@@ -1,17 +1,13 @@
-"""The Nuclio handler of a scheduler function. docs/reference/functions.md describes what it answers."""
+"""The Nuclio handler of all functions, COACH_ROLE says of which. docs/reference/functions.md has what it answers."""
 
-import sys
-from pathlib import Path
-
-# The package that all three functions share is next to this file's folder.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import os
 
 from training.function import Function
 
 
 def init_context(context):
     """Start warming up. Nuclio calls this once for each worker process."""
-    context.user_data.function = Function("scheduler")
+    context.user_data.function = Function(os.environ["COACH_ROLE"])
 
 
 def handler(context, event):
