@@ -28,7 +28,7 @@ from typing import Any
 from scipy import stats
 
 from benchmarks import harness
-from coach.cli.options import PROFILES
+from coach.cli.clusters import PROFILES
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal

@@ -1,36 +1,40 @@
-"""Finding jobs by name."""
+"""Finding jobs by name in the state folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from coach.core.errors import UserError
 from coach.handler.state.state_directory import StateDirectory, StoredJob, unknown_job
 
 
-def past_jobs(home: StateDirectory) -> dict[str, StoredJob]:
-    """All jobs. Raises UserError without one, with the command that starts one."""
+def past_jobs(names: Sequence[str]) -> tuple[StateDirectory, dict[str, StoredJob]]:
+    """The state folder and all jobs. Raises UserError without any, and for names that none has, with the nearest."""
+    home = StateDirectory.default()
     past = home.past()
     if not past:
         raise UserError(f"no job was run yet in {home.path}; start one with: coach run FILE")
-    return past
+    for name in names:
+        if name not in past:
+            raise unknown_job(name, past)
+    return home, past
 
 
-def find(past: Mapping[str, StoredJob], name: str) -> StoredJob:
-    """The job of that name. Raises UserError with the nearest names."""
-    if name in past:
-        return past[name]
-    raise unknown_job(name, past)
+def find(name: str) -> tuple[StateDirectory, StoredJob]:
+    """The state folder and the job of that name. Raises UserError as `past_jobs` does."""
+    home, past = past_jobs([name])
+    return home, past[name]
 
 
-def find_all(past: Mapping[str, StoredJob], names: Sequence[str], *, last: bool = False) -> list[StoredJob]:
-    """The jobs of these names, or all of them without names; `last`: those of the run that was started last.
+def find_all(names: Sequence[str], *, last: bool = False) -> tuple[StateDirectory, list[StoredJob]]:
+    """The state folder and the jobs of these names, or all of them without names; `last`: those of the last run.
 
-    Raises UserError for unknown names, and for names together with `last`.
+    Raises UserError as `past_jobs` does, and for names together with `last`.
     """
+    home, past = past_jobs(() if last else names)
     if last:
         if names:
             raise UserError("--last names the jobs already; leave it or the names out")
         newest = max(one.asked_at for one in past.values())
-        return [one for one in past.values() if one.asked_at == newest]
-    return [find(past, name) for name in dict.fromkeys(names)] if names else list(past.values())
+        return home, [one for one in past.values() if one.asked_at == newest]
+    return home, [past[name] for name in dict.fromkeys(names or past)]

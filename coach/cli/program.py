@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from coach.jobfiles.load import LoadedJob
@@ -104,18 +107,19 @@ _FIELDS = {
     "--image": "spec.image",
     "--name": "metadata.name",
     "--workers": "spec.workers",
-    "--resumes": "spec.program.resumes",
-    "--batch": "spec.program.batch",
     "--cpu": "spec.resources.worker.cpu",
     "--memory": "spec.resources.worker.memory",
     "--gpus": "spec.resources.worker.gpu",
     "--time-limit": "spec.timeLimit",
+    "--resumes": "spec.program.resumes",
+    "--batch": "spec.program.batch",
 }
 
 
 def options(**given: Any) -> dict[str, Any]:
     """Options of a program by their names on the command line."""
-    return {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    found = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    return {name: found[name] for name in (*_FIELDS, "--dry-run") if name in found}
 
 
 def text_of(job: LoadedJob) -> str:
@@ -153,8 +157,6 @@ def loaded(
 
     `sets`: texts of `--set`.
     """
-    from coach.core.errors import UserError
-
     command: Sequence[str] | None = words.obj
     given = [name for name, value in options.items() if value]
     if command is None:
@@ -181,10 +183,7 @@ def loaded(
 
 
 def _loaded(command: Sequence[str], options: Mapping[str, Any], sets: Sequence[str]) -> LoadedJob:
-    import json
-
     from coach.cli.job_files import say
-    from coach.core.errors import UserError
     from coach.jobfiles.changes import Changes, defaults_file
     from coach.jobfiles.diagnostics import JobFileError
     from coach.jobfiles.load import load_contents
@@ -210,7 +209,6 @@ def document_of(
     command: Sequence[str], options: Mapping[str, Any], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """The job file of a program, as plain data. `usual`: the user's usual budget, or its currency alone."""
-    from coach.core.errors import UserError
     from coach.platforms.local.cluster import machine
 
     fewest, workers = workers_of(options.get("--workers") or "1")
@@ -256,8 +254,6 @@ def document_of(
 
 def workers_of(text: str) -> tuple[int, int]:
     """The smallest and the largest number of `4` or `1-4`. Raises UserError."""
-    from coach.core.errors import UserError
-
     found = re.fullmatch(r"\s*([0-9]{1,4})\s*(?:-\s*([0-9]{1,4})\s*)?", text)
     fewest, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 1 <= fewest <= most:
@@ -277,7 +273,6 @@ def name_of(command: Sequence[str]) -> str:
 
 def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
     """`eval_loss=0.3`, `reward>=200` or `x<=2` as a job file has it. Raises UserError."""
-    from coach.core.errors import UserError
     from coach.core.spec.program import usual_goal
 
     found = re.fullmatch(r"\s*([^<>=\s]+)\s*(<=|>=|=)\s*(\S+)\s*", text)
@@ -302,8 +297,6 @@ def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
 
 def budget_of(text: str, currency: str = "") -> dict[str, Any]:
     """`5USD`, or `unlimited`, as a job file has it; `5` is of `currency`. Raises UserError."""
-    from coach.core.errors import UserError
-
     if text == UNLIMITED:
         return {"unlimited": True}
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})?\s*", text)

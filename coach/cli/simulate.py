@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
+from coach.core.cluster import Node, Resources
+from coach.core.errors import UserError
+from coach.core.money import to_amount
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from coach.core.cluster import Node
     from coach.core.jobs.events import AccountSet
     from coach.core.spec.job import TrainingJob
     from coach.simulation.metrics import Result
@@ -180,7 +183,6 @@ def command(  # noqa: PLR0917 - they are options
       coach simulate jobs/*.yaml --home what-if && COACH_HOME=what-if coach ui
     """
     from coach.cli.display.progress_bar import progress_bar
-    from coach.core.errors import UserError
     from coach.simulation.parallel import gather
     from coach.studies.simulation_inputs import on_elastic_servers, recorded
     from coach.studies.study import Question, answer
@@ -279,8 +281,6 @@ def _page(
 
 def _of_trace(text: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The simulated nodes where a trace may have some: `trace`, `trace+4`. Raises UserError."""
-    from coach.core.errors import UserError
-
     found = re.fullmatch(r"trace(?:\+([1-9][0-9]{0,3}))?", text)
     if not found:
         return parse_cluster(text)
@@ -293,7 +293,6 @@ def _of_trace(text: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 def _accounts(jobs: Sequence[TrainingJob], fidelity: Fidelity, screen: Console) -> tuple[AccountSet, ...]:
     """The accounts of jobs as they are set, where this fidelity has money; what is taken of each is said."""
-    from coach.core.money import to_amount
     from coach.core.periods import EVER
     from coach.handler.accounts import to_simulate
     from coach.handler.state.state_directory import StateDirectory
@@ -335,7 +334,6 @@ def _of_files(files: list[Path], assumed: tuple[str, float, float, bool], arriva
 
 def _check_home(home: Path, fidelity: Fidelity) -> None:
     """Raises UserError where no run can be written there."""
-    from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
     from coach.studies.study import Fidelity
 
@@ -366,7 +364,6 @@ def _names(text: str) -> list[str]:
 
 def _fidelity(asked: str | None, trace: str) -> Fidelity:
     """The fidelity of the table. Raises UserError."""
-    from coach.core.errors import UserError
     from coach.studies.study import Fidelity
 
     if asked is None:
@@ -383,7 +380,6 @@ def _fidelity(asked: str | None, trace: str) -> Fidelity:
 
 def _rescaling(asked: str, trace: str) -> float | None:
     """Seconds that a change costs; None: a new group. Raises UserError."""
-    from coach.core.errors import UserError
     from coach.studies.simulation_inputs import elastic_rescale
 
     if asked == "restart":
@@ -405,8 +401,6 @@ def _assumed(fidelity: Fidelity, budgets: int) -> str:
 
 def parse_cluster(text: str) -> tuple[Node, ...]:
     """The simulated nodes. Raises UserError."""
-    from coach.core.cluster import Node, Resources
-    from coach.core.errors import UserError
     from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
 
@@ -451,12 +445,9 @@ def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format, 
         for row, runs in zip(_rows(results), results.values(), strict=True)
     ]
     never = never_fit_lines(never_fit(run for runs in results.values() for run in runs))
-    if output is Format.JSON:
-        print_json(rows)
-    elif output is Format.CSV:
-        numbers = [{k: len(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
-        print_csv(list(rows[0]) if rows else ["fidelity", "policy", "placement"], numbers)
-        for line in never:
+    numbers = [{k: len(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+    if printed(output, numbers, list(rows[0]) if rows else ["fidelity", "policy", "placement"], rows):
+        for line in never if output is Format.CSV else ():
             console(stderr=True).print(line, soft_wrap=True)
     elif rows:
         screen = console()
@@ -499,17 +490,15 @@ def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
     """
     columns = {label: _cells(row) for label, row in rows.items()}
     moved = any(row["migrations"] for row in rows.values())
-    made = table("POLICY", *((label, "right") for label in columns))
-    for measure in next(iter(columns.values())):
-        if moved or measure != "migrations":
-            made.add_row(measure, *(cells[measure] for cells in columns.values()))
-    screen.print(made)
+    shown = [measure for measure in next(iter(columns.values())) if moved or measure != "migrations"]
+    made: dict[Header, list[str]] = {"POLICY": shown}
+    for label, cells in columns.items():
+        made[label, "right"] = [cells[measure] for measure in shown]
+    screen.print(table(made))
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """The measures' labels and values."""
-    from coach.report import formatting
-
     return {
         "jobs succeeded": f"{formatting.number(row['reached'])} of {formatting.number(row['jobs'])}",
         "completion time, mean s": formatting.number(row["completion_mean"], 4),

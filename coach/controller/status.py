@@ -21,7 +21,7 @@ from coach.jobfiles.resource_status import (
     TrainingJobStatus,
 )
 from coach.report import formatting
-from coach.report.status import JobRow
+from coach.report.row_types import JobRow
 
 #: States and reasons whose Events are warnings.
 _WARNINGS = frozenset(

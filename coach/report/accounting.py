@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +19,7 @@ from coach.core.periods import EVER, MONTH, Period
 from coach.handler.accounts import Payment
 from coach.handler.state.journal import take_in
 from coach.report.formatting import iso
-from coach.report.row_types import LEDGER_COLUMNS, AccountRow, LedgerRow, SpendingRow
-
-__all__ = ["LEDGER_COLUMNS", "LedgerBook", "LedgerRow", "ledger"]
+from coach.report.row_types import AccountRow, LedgerRow, SpendingRow, bounds
 
 
 def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
@@ -195,7 +192,6 @@ def account_rows(accounts: Accounts, jobs: Mapping[str, Job], now: float) -> lis
 def _account_row(accounts: Accounts, account: Account, live: list[Job], now: float) -> AccountRow:
     own = [job for job in live if account in accounts.of(job)]
     found = account_forecast(accounts, account, own, now)
-    spent = (found.spent.low, found.spent.expected, found.spent.high) if found else (None, None, None)
     return AccountRow(
         name=account.name,
         parent=account.parent,
@@ -207,20 +203,14 @@ def _account_row(accounts: Accounts, account: Account, live: list[Job], now: flo
         spent=to_amount(accounts.spent(account, now)),
         reserved=to_amount(account.held),
         left=to_amount(accounts.left(account, now)),
-        since=_iso(account.period.start(now)),
-        until=_iso(account.period.end(now)),
+        since=iso(account.period.start(now)),
+        until=iso(account.period.end(now)),
         noticed=accounts.noticed(account, now),
-        forecast_low=spent[0],
-        forecast=spent[1],
-        forecast_high=spent[2],
-        runs_out=_iso(found.runs_out) if found and found.runs_out else None,
+        **bounds("forecast", found.spent if found else None),
+        runs_out=iso(found.runs_out) if found and found.runs_out else None,
         jobs=len(own),
         waiting=sum(job.reason is Reason.ACCOUNT_SPENT for job in own),
     )
-
-
-def _iso(at: float) -> str | None:
-    return iso(at) if math.isfinite(at) else None
 
 
 def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Payment]) -> list[SpendingRow]:
@@ -234,7 +224,10 @@ def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Pa
     for payment in paid:
         account = accounts.known.get(payment.account)
         if account is not None:
-            sums[account.name, _shown(account.period).start(payment.at), payment.job] += payment.amount
+            period = account.period
+            if period.window is not None or period.kind == EVER:
+                period = Period(MONTH, period.zone)
+            sums[account.name, period.start(payment.at), payment.job] += payment.amount
 
     def order(one: tuple[tuple[str, float, str], Money]) -> tuple[str, float, Money, str]:
         (account, start, job), amount = one
@@ -243,7 +236,7 @@ def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Pa
     return [
         SpendingRow(
             account=account,
-            since=_iso(start),
+            since=iso(start),
             job=job,
             spent=to_amount(amount),
             currency=accounts.known[account].currency,
@@ -251,7 +244,3 @@ def spending_rows(accounts: Accounts, jobs: Mapping[str, Job], paid: Iterable[Pa
         )
         for (account, start, job), amount in sorted(sums.items(), key=order)
     ]
-
-
-def _shown(period: Period) -> Period:
-    return period if period.window is None and period.kind != EVER else Period(MONTH, period.zone)

@@ -20,6 +20,7 @@ from coach.core.spec.program import Goal
 from coach.handler.prior_runs import earlier_runs, known_curve
 from coach.handler.state.state_directory import StoredJob
 from coach.report.plan import earlier_words, fastest_for, plan, start_seconds
+from coach.report.row_types import bounds
 
 #: For these chances of reaching the target the money is given.
 CHANCES = (0.5, 0.8, 0.95)
@@ -142,9 +143,7 @@ def budget_plan(
         metric=metric,
         points=len(points),
         rows=tuple(rows),
-        level=level.expected,
-        level_low=level.low,
-        level_high=level.high,
+        **bounds("level", level),
         chances=tuple(
             (chance, None if epochs is None else epochs * cheapest.cost + cheapest.start_cost)
             for chance, epochs in zip(CHANCES, _needed(spec, past, model), strict=True)

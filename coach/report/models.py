@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,9 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
 from coach.report import formatting
-from coach.report.status import EpochRow
+from coach.report.row_types import EpochRow, bounds
 
-#: Allocations that a table of predictions shows at most; beyond, only the measured ones and the fastest.
+#: Allocations that a table of predictions shows at most.
 MAX_ROWS = 16
 #: How much longer than expected the fitted curve is drawn, where its upper bound is further away.
 LONGEST_CURVE = 4.0
@@ -55,6 +56,21 @@ def fitted_curve(job: Job, points: int) -> list[tuple[float, float, Interval]]:
     return [(x, model.predict(x), model.interval(x)) for x in xs]
 
 
+def shown_allocations(job: Job, first: Iterable[Allocation]) -> list[Allocation]:
+    """Those within the job's limits; of many the `first`, then the fastest, where a speed is known."""
+    low, high, speed = job.minimum, job.maximum, job.speed
+    every = [
+        Allocation(w, s)
+        for w in range(low.workers, min(high.workers, low.workers + 63) + 1)
+        for s in range(low.servers, min(high.servers, low.servers + 63) + 1)
+    ]
+    if len(every) <= MAX_ROWS:
+        return every
+    if speed is not None:
+        every.sort(key=lambda at: -speed.predict(*at))
+    return list(dict.fromkeys([*first, *every]))[:MAX_ROWS]
+
+
 def speed_rows(job: Job) -> list[SpeedRow]:
     """Every allocation within the limits, or, of many, those measured and the fastest; fastest first."""
     if job.speed is None:
@@ -62,25 +78,17 @@ def speed_rows(job: Job) -> list[SpeedRow]:
     points: dict[Allocation, list[float]] = {}
     for point in job.speed_points():
         points.setdefault(Allocation(point.workers, point.servers), []).append(point.epochs_per_second * job.pace)
-    low, high = job.minimum, job.maximum
-    every = [
-        Allocation(w, s) for w in range(low.workers, high.workers + 1) for s in range(low.servers, high.servers + 1)
-    ]
-    if len(every) > MAX_ROWS:
-        every.sort(key=lambda at: -job.speed.predict(*at) if job.speed else 0.0)
-        every = list(dict.fromkeys([*points, *every[: MAX_ROWS - len(points)]]))
     rows = []
-    for at in every:
+    for at in shown_allocations(job, points):
         interval = job.speed.interval(*at)
         seconds = forecast.predicted_seconds(job, at, 1.0)
         rows.append(
             SpeedRow(
-                *at,
+                workers=at.workers,
+                servers=at.servers,
                 measured=statistics.median(points[at]) if at in points else None,
                 epochs=sum(epoch.allocation == at for epoch in job.epochs),
-                epochs_per_second=interval.expected,
-                epochs_per_second_low=interval.low,
-                epochs_per_second_high=interval.high,
+                **bounds("epochs_per_second", interval),
                 seconds=seconds.expected if seconds else 0.0,
                 cost=forecast.predicted_cost(job, at),
                 affordable=forecast.affordable(job, at),

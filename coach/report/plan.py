@@ -25,12 +25,8 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.prior_runs import alike, earlier_runs, new_job
 from coach.handler.state.state_directory import StoredJob
 from coach.report import formatting
-from coach.report.row_types import Plan, PlanRow
-
-__all__ = ["Plan", "PlanRow", "cheapest_by", "earlier_words", "fastest_for", "plan", "start_seconds"]
-
-#: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
-MAX_ROWS = 16
+from coach.report.models import shown_allocations
+from coach.report.row_types import Plan, PlanRow, bounds
 
 
 def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Plan:
@@ -42,7 +38,11 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     start = start_seconds(past.values(), spec, nodes) or 0.0
     epochs = forecast.epochs_of_new(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
-    rows = tuple(_row(job, at, epochs, fixed, start, at in measured, nodes) for at in _allocations(job, measured))
+    first = [job.minimum, job.maximum, *(at for at in measured if at.within(*job.spec.limits))]
+    shown = sorted(shown_allocations(job, first))
+    rows = tuple(_row(job, at, epochs, fixed, start, at in measured, nodes) for at in shown)
+    measured_words = f"{formatting.count(len(points), 'allocation')} on these nodes"
+    known = [f"speed: earlier jobs like it measured {measured_words}"] if points else []
     book = job.price_book
     money = spec.spec.budget_money
     aims = money is not None and spec.spec.target is not None
@@ -55,13 +55,11 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         budget=None if money is None else to_amount(money),
         chance_of_running_out=spec.spec.budget.chance if aims else None,
         epochs_provided_for=spending.provided if spending else None,
-        epochs_low=epochs.low,
-        epochs=epochs.expected,
-        epochs_high=epochs.high,
+        **bounds("epochs", epochs),
         epochs_known=epochs_trained is not None or (spec.spec.target is None and job.speed is not None),
         enough="" if reach is None else reach.words,
         probes=tuple(map(str, _probes(job, nodes))),
-        known=(*_known(points), *_changes(past.values(), spec, nodes), *earlier_words(spec, past)),
+        known=(*known, *_changes(past.values(), spec, nodes), *earlier_words(spec, past)),
         unknown=tuple(_unknown(spec, points, epochs_trained)),
         refusal=_refusal(job, nodes),
         rows=rows,
@@ -107,21 +105,6 @@ def _prices(book: PriceBook) -> str:
     )
 
 
-def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
-    low, high = job.minimum, job.maximum
-    every = [
-        Allocation(w, s)
-        for w in range(low.workers, min(high.workers, low.workers + 63) + 1)
-        for s in range(low.servers, min(high.servers, low.servers + 63) + 1)
-    ]
-    if len(every) > MAX_ROWS:
-        if (speed := job.speed) is not None:
-            every.sort(key=lambda at: -speed.predict(*at))
-        inside = [at for at in measured if at.within(*job.spec.limits)]
-        every = list(dict.fromkeys([low, high, *inside, *every]))[:MAX_ROWS]
-    return sorted(every)
-
-
 def _row(  # noqa: PLR0917
     job: Job, at: Allocation, epochs: Interval, fixed: Interval, start: float, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
@@ -134,35 +117,18 @@ def _row(  # noqa: PLR0917
     cost = None if seconds is None else epoch_cost(seconds, held, book, at.pods)
     costs = None if cost is None else _times(epochs, cost) + start * rate
     return PlanRow(
-        *at,
+        workers=at.workers,
+        servers=at.servers,
         measured=measured,
         fits=not isinstance(plan_alone(job, at, nodes), Pending),
         cost_per_hour=rate * 3600,
         hours_within_budget=None if budget is None or not rate else to_amount(budget) / rate / 3600,
-        seconds=_expected(seconds),
-        seconds_low=_low(seconds),
-        seconds_high=_high(seconds),
-        cost=_expected(cost),
-        job_seconds=_expected(total),
-        job_seconds_low=_low(total),
-        job_seconds_high=_high(total),
-        job_cost=_expected(costs),
-        job_cost_low=_low(costs),
-        job_cost_high=_high(costs),
+        cost=None if cost is None else cost.expected,
+        **bounds("seconds", seconds),
+        **bounds("job_seconds", total),
+        **bounds("job_cost", costs),
         within_budget=None if budget is None or costs is None else costs.expected <= to_amount(budget),
     )
-
-
-def _low(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.low
-
-
-def _expected(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.expected
-
-
-def _high(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.high
 
 
 def _times(one: Interval, other: Interval) -> Interval:
@@ -191,11 +157,6 @@ def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
         return []  # a program's first intervals are its probes
     left = probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Pending))
     return [probe.at for probe in left]
-
-
-def _known(points: tuple[KnownSpeed, ...]) -> Iterable[str]:
-    if points:
-        yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
 
 
 def _changes(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterable[str]:

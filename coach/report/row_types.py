@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TextIO
+
+from coach.core.estimation.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +218,28 @@ class SpendingRow:
     state: str
 
 
-JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
-EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
-FORECAST_COLUMNS = tuple(field.name for field in fields(ForecastRow))
-LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))
-ACCOUNT_COLUMNS = tuple(field.name for field in fields(AccountRow))
-SPENDING_COLUMNS = tuple(field.name for field in fields(SpendingRow))
+def bounds(name: str, values: Interval | tuple[float, float, float] | None) -> dict[str, Any]:
+    """An interval (its low end, expected value, high end) as the three columns of `name`; None: not known."""
+    if isinstance(values, Interval):
+        values = values.low, values.expected, values.high
+    low, expected, high = values or (None, None, None)
+    return {f"{name}_low": low, name: expected, f"{name}_high": high}
+
+
+def columns(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a row's columns."""
+    return tuple(field.name for field in fields(kind))
+
+
+def write_csv(file: TextIO, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """CSV with a header; other fields of the rows are left out, what is not known is empty."""
+    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def as_csv(kind: type[Any], rows: Iterable[Any]) -> str:
+    """Rows of this type as CSV."""
+    text = io.StringIO()
+    write_csv(text, columns(kind), map(asdict, rows))
+    return text.getvalue()

@@ -14,19 +14,7 @@ from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.formatting import count, iso
-from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, JOB_COLUMNS, EpochRow, ForecastRow, JobRow
-
-__all__ = [
-    "EPOCH_COLUMNS",
-    "FORECAST_COLUMNS",
-    "JOB_COLUMNS",
-    "EpochRow",
-    "ForecastRow",
-    "JobRow",
-    "epoch_rows",
-    "forecast_rows",
-    "job_row",
-]
+from coach.report.row_types import EpochRow, ForecastRow, JobRow, bounds
 
 #: Shares of a job's time at which its forecasts are compared with what it took.
 SHARES = (0.1, 0.5, 0.9)
@@ -65,9 +53,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         budget=None if budget is None else to_amount(budget),
         account=job.spec.budget.account,
         currency=job.price_book.currency,
-        eta=until.expected if until else None,
-        eta_low=until.low if until else None,
-        eta_high=until.high if until else None,
+        **bounds("eta", until),
         seconds=job.run_seconds if job.started_at is not None else None,
         training_seconds=sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs),
         priority=job.spec.priority,
@@ -89,19 +75,13 @@ def forecast_rows(job: Job) -> list[ForecastRow]:
     for share in SHARES:
         epoch = job.epochs[max(0, bisect.bisect_right(begun[:-1], share * begun[-1]) - 1)]
         found = epoch.job_forecast
-        low, expected, high = found.seconds if found else (None, None, None)
-        cost_low, cost, cost_high = found.cost if found else (None, None, None)
         rows.append(
             ForecastRow(
                 job=job.name,
                 share=share,
                 epoch=epoch.number,
-                seconds=expected,
-                seconds_low=low,
-                seconds_high=high,
-                cost=cost,
-                cost_low=cost_low,
-                cost_high=cost_high,
+                **bounds("seconds", found.seconds if found else None),
+                **bounds("cost", found.cost if found else None),
                 actual_seconds=job.run_seconds,
                 actual_cost=to_amount(job.ledger.spent),
             )
@@ -116,8 +96,8 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
     for epoch in job.epochs:
         report = epoch.report
         since = before.ended_at if before else epoch.started_at
-        gap = epoch.started_at - since - sum(max(0.0, _overlap(since, epoch.started_at, p)) for p in pauses)
-        low, expected, high = epoch.predicted_seconds or (None, None, None)
+        paused = sum(max(0.0, min(epoch.started_at, end) - max(since, start)) for start, end in pauses)
+        gap = epoch.started_at - since - paused
         rows.append(
             EpochRow(
                 job=job.name,
@@ -133,9 +113,7 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
                 train_seconds=report.train_seconds,
                 evaluate_seconds=report.evaluate_seconds,
                 outside_seconds=gap + epoch.seconds - report.train_seconds - report.evaluate_seconds,
-                predicted_seconds=expected,
-                predicted_seconds_low=low,
-                predicted_seconds_high=high,
+                **bounds("predicted_seconds", epoch.predicted_seconds),
                 samples=report.samples,
                 epochs_trained=epoch.epochs_trained,
                 epochs_per_second=epoch.epochs_per_second,
@@ -154,10 +132,6 @@ def shown_allocation(job: Job) -> Allocation | None:
     if job.running:
         return job.running.allocation
     return job.epochs[-1].allocation if job.epochs else None
-
-
-def _overlap(start: float, end: float, pause: tuple[float, float]) -> float:
-    return min(end, pause[1]) - max(start, pause[0])
 
 
 def _finite(value: float | None) -> float | None:

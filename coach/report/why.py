@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.cluster import NOTHING, Allocation, Node, Resources, by_node
+from coach.core.cluster import NOTHING, Node, Resources, by_node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
@@ -34,7 +34,8 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if orphan and job.reason not in RESUMABLE:
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(job.full_epoch_count, 'epoch')}"
         return [state, *_next_command(job), _money(job)]
-    lines = [_state(job)]
+    about = f" ({job.message})" if job.message else ""
+    lines = [f"{job.name} is {job.state.value}: {job.reason.words}{about}"]
     if job.ended:
         lines += _next_command(job)
         return lines
@@ -43,7 +44,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if job.reason in RESUMABLE:
         lines += _next_command(job)
     if job.reasons and job.pods:
-        lines.append(f"Decided for {_what(job)}:")
+        lines.append(f"Decided for {'a mini-epoch' if job.kind is EpochKind.PROBE else 'an epoch'} with {job.desired}:")
         lines += [f"  {step.text(job.name)}" for step in job.reasons]
     lines += _alternatives(job)
     lines += _changes(job)
@@ -52,15 +53,6 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if (found := enough(job)) is not None:
         lines.append(f"Budget: {found.words}")
     return lines
-
-
-def _state(job: Job) -> str:
-    return f"{job.name} is {job.state.value}: {job.reason.words}" + (f" ({job.message})" if job.message else "")
-
-
-def _what(job: Job) -> str:
-    kind = "a mini-epoch" if job.kind is EpochKind.PROBE else "an epoch"
-    return f"{kind} with {job.desired}"
 
 
 def _next_command(job: Job) -> Iterator[str]:
@@ -137,7 +129,8 @@ def _alternatives(job: Job) -> Iterator[str]:
     lines = []
     others = considered(job, at, job.reasons)[1:]
     if len(others) > _MAX_ALTERNATIVES:
-        others = [one for one in others if _steps(one.allocation, at) == 1]
+        steps = ((one, one.allocation.workers - at.workers, one.allocation.servers - at.servers) for one in others)
+        others = [one for one, workers, servers in steps if abs(workers) + abs(servers) == 1]
     for one in others:
         time = forecast.predicted_seconds(job, one.allocation, 1.0)
         assert time is not None
@@ -170,10 +163,6 @@ def _changes(job: Job) -> Iterator[str]:
     first, now = job.epochs[0].allocation, job.epochs[-1].allocation
     if first != now:
         yield f"With {now}: {program_changes.batch_words(job, first, now)}"
-
-
-def _steps(one: Allocation, other: Allocation) -> int:
-    return abs(one.workers - other.workers) + abs(one.servers - other.servers)
 
 
 def _known(job: Job, now: float) -> Iterator[str]:

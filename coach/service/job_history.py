@@ -11,8 +11,9 @@ from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import take_in
 from coach.handler.state.state_directory import StateDirectory, StoredJob
-from coach.report.accounting import LedgerBook, LedgerRow, Pauses
+from coach.report.accounting import LedgerBook, Pauses
 from coach.report.history import EventFormatter, Line
+from coach.report.row_types import LedgerRow
 
 #: Jobs whose stories are cached; that of another one is read from its beginning.
 MAX_STORIES = 32

@@ -12,7 +12,7 @@ from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework, Mode, ParameterServer
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import StateDirectory
+from coach.handler.state.state_directory import StateDirectory, renamed
 from coach.simulation.dynamics.from_journal import Run, learn, runs_of
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import find_speed
@@ -45,8 +45,7 @@ def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
     distinct = []
     for job in jobs:
         seen[job.name] = seen.get(job.name, 0) + 1
-        name = job.name if seen[job.name] == 1 else f"{job.name[:34]}-{seen[job.name]}"
-        distinct.append(job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": name})}))
+        distinct.append(job if seen[job.name] == 1 else renamed(job, f"{job.name[:34]}-{seen[job.name]}"))
     return distinct
 
 

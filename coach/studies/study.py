@@ -26,8 +26,7 @@ from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.static import StaticPolicy
 from coach.core.spec.job import TrainingJob
-from coach.core.spec.resources import PolicyName
-from coach.handler.policies import allowed
+from coach.handler.policies import chosen_policy
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
@@ -177,22 +176,7 @@ def _row(number: int, ended: Ended) -> Row:
 
 def with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
     """The job, with the allocation of a static policy as its own. Raises UserError where its limits forbid that."""
-    if not isinstance(policy, StaticPolicy):
-        return job
-    workers, servers = policy.allocation
-    limits = job.spec
-    if not limits.has_servers:
-        servers = 0  # such a job takes the workers alone
-    if not (
-        limits.workers.min <= workers <= limits.workers.max and limits.servers.min <= servers <= limits.servers.max
-    ):
-        raise UserError(
-            f"{policy.name} is outside the limits of job {job.name}, which allow {allowed(limits)}; nothing was "
-            "simulated: give others, or change the job file"
-        )
-    document = job.to_json()
-    document["spec"]["policy"] = {"name": PolicyName.STATIC.value, "workers": workers, "servers": servers}
-    return TrainingJob.from_json(document)
+    return chosen_policy(policy.name, [job])[1][0] if isinstance(policy, StaticPolicy) else job
 
 
 def arrival_times(text: str, jobs: int, seed: int) -> tuple[float, ...]:

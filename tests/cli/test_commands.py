@@ -13,8 +13,7 @@ from coach.cli.main import OTHER_WORDS, invoke
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from coach.report.accounting import LEDGER_COLUMNS, LedgerRow
-from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, ForecastRow, JobRow
+from coach.report.row_types import EpochRow, ForecastRow, JobRow, LedgerRow, columns
 from scripts.generate import cli_page as reference
 from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
@@ -146,14 +145,14 @@ def test_ps_as_json_has_typed_rows_with_the_promised_fields(
     found = json.loads(run(capsys, "ps", "-o", "json")[1])
     rows = typed(list[JobRow], found)
     assert [row.name for row in rows] == ["digits", "pictures"]
-    assert list(found[0]) == [*JOB_COLUMNS, "starts_in"]
+    assert list(found[0]) == [*columns(JobRow), "starts_in"]
     assert found[1]["budget"] is None
 
 
 def test_ps_as_csv_has_the_same_columns(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     header, *rows = run(capsys, "ps", "-o", "csv")[1].splitlines()
-    assert header.split(",") == list(JOB_COLUMNS)
+    assert header.split(",") == list(columns(JobRow))
     assert [row.split(",")[0] for row in rows] == ["digits", "pictures"]
 
 
@@ -198,8 +197,8 @@ def test_show_lists_what_was_considered_and_why_it_was_refused(
 def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     found = json.loads(run(capsys, "show", "digits", "-o", "json")[1])
-    assert list(found)[: len(JOB_COLUMNS)] == list(JOB_COLUMNS)
-    typed(JobRow, {name: found[name] for name in JOB_COLUMNS})
+    assert list(found)[: len(columns(JobRow))] == list(columns(JobRow))
+    typed(JobRow, {name: found[name] for name in columns(JobRow)})
     epochs = typed(list[EpochRow], found["epochs"])
     entries = typed(list[LedgerRow], found["ledger"])
     forecasts = typed(list[ForecastRow], found["forecasts"])
@@ -207,7 +206,7 @@ def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: S
     assert forecasts[-1].actual_cost == pytest.approx(found["spent"])
     assert len(epochs) == len(entries)
     assert found["epoch"] == sum(epoch.kind == "full" for epoch in epochs)
-    assert set(found["ledger"][0]) == set(LEDGER_COLUMNS)
+    assert set(found["ledger"][0]) == set(columns(LedgerRow))
     assert entries[-1].spent == pytest.approx(found["spent"])
     assert found["spec"]["metadata"]["name"] == "digits"
     assert found["events"][-1]["text"].startswith("Succeeded: ")
@@ -217,7 +216,7 @@ def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: S
 def test_show_as_csv_has_the_epochs(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     header, *rows = run(capsys, "show", "digits", "-o", "csv")[1].splitlines()
-    assert header.split(",") == list(EPOCH_COLUMNS)
+    assert header.split(",") == list(columns(EpochRow))
     assert {row.split(",")[0] for row in rows} == {"digits"}
 
 

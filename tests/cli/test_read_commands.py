@@ -23,7 +23,7 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.local.environment import Functions
 from coach.report import formatting
-from coach.report.plan import PlanRow
+from coach.report.row_types import PlanRow
 from coach.report.why import why
 from coach.service.doctor import Status, checks
 from tests.cli.conftest import ROOT, keep

@@ -11,6 +11,7 @@ import pytest
 
 from coach.cli import remote
 from coach.cli.main import invoke
+from coach.cli.remote_commands import unpacked
 from coach.core.errors import UserError
 
 
@@ -51,12 +52,12 @@ def archive(*members: tuple[str, bytes]) -> io.BytesIO:
 
 def test_a_model_that_was_sent_is_written_with_its_card(tmp_path: Path) -> None:
     sent = [("../../best.npz", b"arrays"), ("best.npz.json", b'{"file": "best.npz", "loss": 0.5}')]
-    assert remote.unpacked(archive(*sent), tmp_path, force=False) == tmp_path / "best.npz"
+    assert unpacked(archive(*sent), tmp_path, force=False) == tmp_path / "best.npz"
     assert (tmp_path / "best.npz").read_bytes() == b"arrays"
-    assert remote.unpacked(archive(*sent), tmp_path / "mine.npz", force=False) == tmp_path / "mine.npz"
+    assert unpacked(archive(*sent), tmp_path / "mine.npz", force=False) == tmp_path / "mine.npz"
     assert json.loads((tmp_path / "mine.npz.json").read_text()) == {"file": "mine.npz", "loss": 0.5}
     with pytest.raises(UserError, match="--force overwrites it"):
-        remote.unpacked(archive(*sent), tmp_path, force=False)
+        unpacked(archive(*sent), tmp_path, force=False)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_model_that_was_sent_is_written_with_its_card(tmp_path: Path) -> None:
 )
 def test_what_is_no_model_is_said_and_leaves_no_file(tmp_path: Path, sent: io.BytesIO) -> None:
     with pytest.raises(UserError, match="the handler sent no model"):
-        remote.unpacked(sent, tmp_path / "model.npz", force=False)
+        unpacked(sent, tmp_path / "model.npz", force=False)
     assert not list(tmp_path.glob("*.json"))
 
 

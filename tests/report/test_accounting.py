@@ -8,9 +8,10 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
 from coach.core.money import to_amount
 from coach.report.accounting import attempts, ledger, money, pauses
-from coach.report.export import as_csv, export
+from coach.report.export import export
 from coach.report.history import history
-from coach.report.status import EPOCH_COLUMNS, FORECAST_COLUMNS, epoch_rows, job_row
+from coach.report.row_types import EpochRow, ForecastRow, as_csv, columns
+from coach.report.status import epoch_rows, job_row
 from tests.report.golden import assert_golden, unestimated
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, steady_job, two_jobs
 
@@ -85,7 +86,7 @@ def test_exported_epochs_cost_what_the_job_spent(tmp_path) -> None:
     header, *rows = (tmp_path / "new/folder/epochs.csv").read_text().splitlines()
     assert header.startswith("job,epoch,kind,loss,accuracy,servers,workers,cost,seconds,")
     forecasts = (tmp_path / "new/folder/forecasts.csv").read_text().splitlines()
-    assert forecasts[0].split(",") == list(FORECAST_COLUMNS)
+    assert forecasts[0].split(",") == list(columns(ForecastRow))
     assert [row.split(",")[:2] for row in forecasts[1:]] == [
         [name, share] for name in ("digits", "pictures") for share in ("0.1", "0.5", "0.9")
     ]
@@ -100,5 +101,5 @@ def test_what_is_not_known_is_empty_in_csv() -> None:
     world = one_job()
     first = epoch_rows(world.job("digits"))[0]
     assert first.predicted_seconds is None
-    line = as_csv(EPOCH_COLUMNS, [{name: getattr(first, name) for name in EPOCH_COLUMNS}]).splitlines()[1]
-    assert line.split(",")[EPOCH_COLUMNS.index("predicted_seconds")] == ""
+    line = as_csv(EpochRow, [first]).splitlines()[1]
+    assert line.split(",")[columns(EpochRow).index("predicted_seconds")] == ""

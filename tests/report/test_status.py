@@ -9,15 +9,8 @@ from coach.core.jobs import events as ev
 from coach.core.lifecycle.forecast import time_left
 from coach.core.money import to_amount
 from coach.report.accounting import pauses
-from coach.report.status import (
-    EPOCH_COLUMNS,
-    JOB_COLUMNS,
-    EpochRow,
-    JobRow,
-    epoch_rows,
-    forecast_rows,
-    job_row,
-)
+from coach.report.row_types import EpochRow, JobRow, columns
+from coach.report.status import epoch_rows, forecast_rows, job_row
 from tests.report.recorded_jobs import faulty_job, half_way, one_job
 
 ASKED = "name state reason epoch loss accuracy target workers servers spent budget eta"
@@ -26,9 +19,9 @@ OF_THE_THESIS = ["job", "epoch", "kind", "loss", "accuracy", "servers", "workers
 
 
 def test_rows_have_the_promised_columns() -> None:
-    assert set(ASKED.split()) <= set(JOB_COLUMNS)
-    assert set(ASKED_OF_EPOCHS.split()) <= set(EPOCH_COLUMNS)
-    assert list(EPOCH_COLUMNS[: len(OF_THE_THESIS)]) == OF_THE_THESIS
+    assert set(ASKED.split()) <= set(columns(JobRow))
+    assert set(ASKED_OF_EPOCHS.split()) <= set(columns(EpochRow))
+    assert list(columns(EpochRow)[: len(OF_THE_THESIS)]) == OF_THE_THESIS
 
 
 def test_a_job_that_has_ended() -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from coach.cli.options import led
+from coach.cli.clusters import led
 from coach.core import leadership
 from coach.core.errors import CoachError
 from coach.handler.state.state_directory import StateDirectory

@@ -33,8 +33,16 @@ NEEDS = {
     **dict.fromkeys(
         ("cli/jobs/plan.py _probe", "cli/jobs/run.py _there", "handler/policies.py with_policy"), "a service"
     ),
-    **dict.fromkeys(("cli/remote.py _handler", "cli/remote.py _ui", "cli/remote.py _change"), "a cluster"),
-    **dict.fromkeys(("cli/remote.py unpacked", "cli/remote_run.py _run"), "a cluster"),
+    **dict.fromkeys(
+        (
+            "cli/remote_commands.py _handler",
+            "cli/remote_commands.py _ui",
+            "cli/remote_commands.py _change",
+            "cli/remote_commands.py unpacked",
+            "cli/remote_commands.py _run_jobs",
+        ),
+        "a cluster",
+    ),
     **dict.fromkeys(("cli/results/model.py command", "cli/results/prune.py command"), "checkpoints"),
     **dict.fromkeys(
         ("plugins.py _from_package", "plugins.py extension", "handler/state/checkpoints.py _files"),

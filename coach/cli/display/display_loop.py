@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from coach.cli.display.line_output import Lines
 from coach.cli.display.live import LiveDisplay
-from coach.cli.display.output import Format, console, fields, print_csv, print_json
+from coach.cli.display.output import Format, console, fields, printed
 from coach.cli.display.summary import ending
 from coach.handler.interactive_run import Foreground, RunObserver
-from coach.report.status import JOB_COLUMNS, forecast_rows, job_row
+from coach.report.row_types import JobRow
+from coach.report.status import forecast_rows, job_row
 
 
 class Showing:
@@ -33,10 +34,7 @@ class Showing:
             return code
         rows = [job_row(job, time.time()) for job in session.jobs.values()]
         forecasts = {job.name: forecast_rows(job) for job in session.jobs.values()}
-        if self._output is Format.JSON:
-            print_json([fields(row) | {"forecasts": [fields(one) for one in forecasts[row.name]]} for row in rows])
-        elif self._output is Format.CSV:
-            print_csv(JOB_COLUMNS, map(fields, rows))
-        elif rows:
+        document = [fields(row) | {"forecasts": [fields(one) for one in forecasts[row.name]]} for row in rows]
+        if not printed(self._output, rows, JobRow, document) and rows:
             ending(self.screen, rows, forecasts)
         return code

@@ -123,20 +123,11 @@ class LiveDisplay:
             return Text("starting the functions' Python", "dim")
         rows = [self._rows.row(job, now) for job in jobs.values()]
         running = {}
-        for name, job in jobs.items():
-            order = job.running
-            if order is None:
-                continue
-            progress = session.progress.get(name)
-            seen = progress if progress and progress.token == order.token else None
-            mini = order.kind is EpochKind.PROBE
-            running[name] = Running(
-                job.ordinal(order.number, order.kind),
-                mini,
-                seen.state if seen else "",
-                seen.samples if seen else 0,
-                seen.total if seen else 0,
-            )
+        for name, seen in session.progress.items():
+            order = jobs[name].running if name in jobs else None
+            if order is not None and seen.token == order.token:
+                kind = "mini-epoch" if order.kind is EpochKind.PROBE else "epoch"
+                running[name] = Running(f"{kind} {jobs[name].ordinal(order.number, order.kind)}", seen)
         return screen(rows, running, HINTS[min(session.stops, 3)], self._console.size)
 
 

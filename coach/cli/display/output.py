@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import sys
@@ -13,9 +12,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from coach.cli.display.whole_table import WholeTable
 
+#: The header of a column: a word, or a word and `right` or `wrap`. Other columns are not wrapped.
+Header = str | tuple[str, str]
 #: Columns of an output that is no terminal, without COLUMNS.
 WIDTH_WITHOUT_TERMINAL = 120
 
@@ -51,17 +53,34 @@ def console(*, stderr: bool = False) -> Console:
     return Screen(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
-def table(*headers: str | tuple[str, str], keys: int = 1) -> WholeTable:
-    """An empty table; a header is a word, or a word and `right` or `wrap`. Other columns are not wrapped.
+def table(columns: Mapping[Header, Iterable[str | Text]], keys: int = 1) -> WholeTable:
+    """A table of the cells of each column, by its header.
 
     `keys`: how many of the first columns say which row it is.
     """
     made = WholeTable(keys)
-    for header in headers:
+    for header in columns:
         name, justify = header if isinstance(header, tuple) else (header, "left")
         right: Literal["left", "right"] = "right" if justify == "right" else "left"
         made.add_column(name, justify=right, no_wrap=justify != "wrap")
+    for row in zip(*columns.values(), strict=True):
+        made.add_row(*row)
     return made
+
+
+def printed(output: Format, rows: Iterable[Any], names: type[Any] | Sequence[str], document: Any = None) -> bool:
+    """Print rows (dataclasses, dictionaries) for programs; False where a person reads.
+
+    `names`: the columns of csv, or the type of the rows. `document`: what json has instead of the rows.
+    """
+    found = map(fields, rows)
+    if output is Format.JSON:
+        print_json(list(found) if document is None else document)
+    elif output is Format.CSV:
+        from coach.report.row_types import columns, write_csv
+
+        write_csv(sys.stdout, columns(names) if isinstance(names, type) else names, found)
+    return output is not Format.TABLE
 
 
 def fields(row: Any) -> dict[str, Any]:
@@ -72,10 +91,3 @@ def fields(row: Any) -> dict[str, Any]:
 def print_json(value: Any) -> None:
     """JSON on stdout, indented; what is not known is null."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """CSV on stdout with a header; what is not known is empty."""
-    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from coach.cli.display import tables
 from coach.core.jobs.reasons import State
+from coach.platforms.base import Progress
 from coach.report import formatting
 from coach.report.history import Line
-from coach.report.status import JobRow
+from coach.report.row_types import JobRow
 
 #: From this many columns on, the ETA's bounds and more space between columns fit.
 WIDE = 100
@@ -30,13 +31,10 @@ FIRST_TO_GO = ("ETA", "W×S", "EPOCH", "SPENT / BUDGET", "STATE")
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The progress of a job's running epoch. `total` 0: not known yet."""
+    """The progress of a job's running epoch, such as `mini-epoch 2`."""
 
-    epoch: int
-    mini: bool
-    state: str
-    samples: int
-    total: int
+    epoch: str
+    progress: Progress
 
 
 def screen(
@@ -136,11 +134,11 @@ def _columns(
 def _doing(row: JobRow, now: Running | None, width: int) -> Text:
     """The second line: a bar inside the epoch, or why there is none."""
     reason = tables.reason(row)
-    if now is None or not now.total:
+    if now is None or not now.progress.total:
         return _cut(Text(f"  {reason}", "dim"), width)
-    what = f"  {'mini-epoch' if now.mini else 'epoch'} {now.epoch}  "
-    share = min(1.0, now.samples / now.total)
-    done = f"  {now.samples:>{len(f'{now.total:,}')},} / {now.total:,}  "
+    what, samples, total = f"  {now.epoch}  ", now.progress.samples, now.progress.total
+    share = min(1.0, samples / total)
+    done = f"  {samples:>{len(f'{total:,}')},} / {total:,}  "
     length = max(8, min(BAR, width - cell_len(what) - cell_len(done) - 12))
     full = round(share * length)
     return _cut(
@@ -148,7 +146,7 @@ def _doing(row: JobRow, now: Running | None, width: int) -> Text:
             (what, "dim"),
             ("━" * full, "cyan"),
             ("─" * (length - full), "dim"),
-            (done + (reason if now.state == "training" else now.state), "dim"),
+            (done + (reason if now.progress.state == "training" else now.progress.state), "dim"),
         ),
         width,
     )

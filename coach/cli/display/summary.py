@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from coach.cli.display import tables
-from coach.cli.display.output import table
+from coach.cli.display.output import Header, table
 from coach.core.cluster import Node
 from coach.core.jobs.reasons import Reason, State
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.report import formatting
-
-if TYPE_CHECKING:
-    from coach.report.status import ForecastRow, JobRow
+from coach.report.row_types import ForecastRow, JobRow
 
 #: Jobs whose forecasts the end of a run shows; of more, `coach show` and `coach export` do.
 MAX_FORECASTS = 3
@@ -112,17 +109,17 @@ def _budget(spec: TrainingJob) -> str:
     return f"at most {formatting.plain_amount(budget / 1e9)} {spec.spec.price_book.currency}"
 
 
-def _best(rows: Sequence[JobRow]) -> dict[str, list[str | Text]]:
+def _best(rows: Sequence[JobRow]) -> dict[Header, list[str | Text]]:
     """Loss and accuracy of all, and any other metric of those that have it."""
     others = dict.fromkeys(row.metric for row in rows if row.metric not in ("loss", "accuracy"))
-    found: dict[str, list[str | Text]] = {
-        "BEST LOSS": [formatting.score(row.best_loss) for row in rows],
-        "BEST ACCURACY": [formatting.score(row.best_accuracy) for row in rows],
+    found: dict[Header, list[str | Text]] = {
+        ("BEST LOSS", "right"): [formatting.score(row.best_loss) for row in rows],
+        ("BEST ACCURACY", "right"): [formatting.score(row.best_accuracy) for row in rows],
     }
     if others and not any(row.best_loss is not None or row.best_accuracy is not None for row in rows):
         found = {}
     for name in others:
-        found[f"BEST {name.upper()}"] = [
+        found[f"BEST {name.upper()}", "right"] = [
             formatting.score(row.best) if row.metric == name else formatting.UNKNOWN for row in rows
         ]
     return found
@@ -130,21 +127,23 @@ def _best(rows: Sequence[JobRow]) -> dict[str, list[str | Text]]:
 
 def summary(rows: Sequence[JobRow], width: int) -> Table:
     """One row a job; one column a job if only that fits into `width`."""
-    columns: dict[str, list[str | Text]] = {
+    columns: dict[Header, list[str | Text]] = {
         "NAME": [row.name for row in rows],
         "STATE": [tables.state(row) for row in rows],
-        "EPOCHS": [str(row.epoch) for row in rows],
+        ("EPOCHS", "right"): [str(row.epoch) for row in rows],
         **_best(rows),
         "TARGET": [formatting.goal(row.metric, row.target) for row in rows],
-        "TIME": [formatting.duration(row.seconds) for row in rows],
+        ("TIME", "right"): [formatting.duration(row.seconds) for row in rows],
         "SPENT / BUDGET": [tables.money(row) for row in rows],
-        "LEFT": [formatting.left(row.budget, row.spent) for row in rows],
+        ("LEFT", "right"): [formatting.left(row.budget, row.spent) for row in rows],
     }
-    right = {"EPOCHS", *_best(rows), "TIME", "LEFT"}
-    made = table(*((name, "right") if name in right else name for name in columns))
-    for row in zip(*columns.values(), strict=True):
-        made.add_row(*row)
-    turned = table("", *(row.name for row in rows))
-    for name, cells in list(columns.items())[1:]:
-        turned.add_row(Text(name, "bold"), *cells)
+    made = table(columns)
+    others = list(columns)[1:]
+    turned_columns: dict[Header, Sequence[str | Text]] = {
+        "": [Text(name if isinstance(name, str) else name[0], "bold") for name in others]
+    }
+    turned_columns |= zip(
+        (row.name for row in rows), zip(*(columns[name] for name in others), strict=True), strict=True
+    )
+    turned = table(turned_columns)
     return turned if turned.needed() <= width < made.needed() else made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +13,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import to_money
 from coach.report import formatting
-
-if TYPE_CHECKING:
-    from coach.report.status import EpochRow, ForecastRow, JobRow
+from coach.report.row_types import EpochRow, ForecastRow, JobRow
 
 #: Colours of states, in addition to their words.
 STATE_STYLE = {
@@ -32,28 +29,18 @@ STATE_STYLE = {
 
 def jobs_table(rows: Sequence[JobRow]) -> Table:
     """One row a job: what `ps` shows."""
-    made = table(
-        "NAME",
-        "STATE",
-        ("EPOCH", "right"),
-        metric_header(rows),
-        "W×S",
-        "SPENT / BUDGET",
-        ("ETA", "right"),
-        ("REASON", "wrap"),
+    return table(
+        {
+            "NAME": [row.name for row in rows],
+            "STATE": map(state, rows),
+            ("EPOCH", "right"): [str(row.epoch) for row in rows],
+            metric_header(rows): [progress(row, rows) for row in rows],
+            "W×S": map(size, rows),
+            "SPENT / BUDGET": map(money, rows),
+            ("ETA", "right"): map(eta, rows),
+            ("REASON", "wrap"): map(reason, rows),
+        }
     )
-    for row in rows:
-        made.add_row(
-            row.name,
-            state(row),
-            str(row.epoch),
-            progress(row, rows),
-            size(row),
-            money(row),
-            eta(row),
-            reason(row),
-        )
-    return made
 
 
 def state(row: JobRow) -> Text:
@@ -115,41 +102,30 @@ def reason(row: JobRow) -> str:
 def epochs_table(rows: Sequence[EpochRow], currency: str, metric: str, *, wide: bool) -> Table:
     """One row an epoch: what `show` shows; predictions with their bounds where it is `wide`."""
     own = metric not in ("loss", "accuracy")
-    made = table(
-        ("EPOCH", "right"),
-        "KIND",
-        size_header(any(row.servers for row in rows)),
-        ("LOSS", "right"),
-        (metric.upper() if own else "ACCURACY", "right"),
-        ("SECONDS", "right"),
-        ("PREDICTED", "right"),
-        ("OVERHEAD", "right"),
-        (f"COST {currency}", "right"),
+    measured = [row.value if own else row.accuracy for row in rows]
+    return table(
+        {
+            ("EPOCH", "right"): [str(row.epoch) for row in rows],
+            "KIND": [row.kind for row in rows],
+            size_header(any(row.servers for row in rows)): [Allocation(row.workers, row.servers).cell for row in rows],
+            ("LOSS", "right"): [formatting.score(row.loss) for row in rows],
+            (metric.upper() if own else "ACCURACY", "right"): map(formatting.score, measured),
+            ("SECONDS", "right"): [f"{row.seconds:.2f}" for row in rows],
+            ("PREDICTED", "right"): [predicted(row, bounds=wide) for row in rows],
+            ("OVERHEAD", "right"): [f"{row.outside_seconds:.2f}" for row in rows],
+            (f"COST {currency}", "right"): [formatting.amount(row.cost) for row in rows],
+        }
     )
-    for row in rows:
-        made.add_row(
-            str(row.epoch),
-            row.kind,
-            Allocation(row.workers, row.servers).cell,
-            formatting.score(row.loss),
-            formatting.score(row.value if own else row.accuracy),
-            f"{row.seconds:.2f}",
-            predicted(row, bounds=wide),
-            f"{row.outside_seconds:.2f}",
-            formatting.amount(row.cost),
-        )
-    return made
 
 
 def forecasts_table(rows: Sequence[ForecastRow], currency: str) -> Table:
     """One row a forecast of a whole job, then what it took: what `show` and the end of `run` show."""
-    made = table(("AT", "right"), ("TIME (80 %)", "right"), (f"COST {currency} (80 %)", "right"))
-    for row in rows:
-        made.add_row(
-            formatting.percent(row.share),
-            formatting.bounded(row.seconds, row.seconds_low, row.seconds_high, formatting.duration),
-            formatting.bounded(row.cost, row.cost_low, row.cost_high, formatting.amount),
-        )
+    times = [formatting.bounded(r.seconds, r.seconds_low, r.seconds_high, formatting.duration) for r in rows]
+    costs = [formatting.bounded(r.cost, r.cost_low, r.cost_high, formatting.amount) for r in rows]
+    shares = [formatting.percent(row.share) for row in rows]
+    made = table(
+        {("AT", "right"): shares, ("TIME (80 %)", "right"): times, (f"COST {currency} (80 %)", "right"): costs}
+    )
     made.add_row("real", formatting.duration(rows[-1].actual_seconds), formatting.amount(rows[-1].actual_cost))
     return made
 

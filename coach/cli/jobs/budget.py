@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Header, Output, console, printed, table
+from coach.core.errors import UserError
+from coach.core.money import to_amount
+from coach.report import formatting
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,8 +60,6 @@ def set_(
     home = StateDirectory.default()
     wanted = accounts.setting(account, amount, timezone, within, label or ())
     if endpoint.find(home):
-        from coach.core.money import to_amount
-
         with service_of(home) as client:
             client.set_account(
                 account,
@@ -122,12 +124,18 @@ def show(account: Name, output: Output = Format.TABLE) -> None:
     _show([row for row in _rows() if row.name in inside], output)
     if output is not Format.TABLE:
         return
-    made = table("job", "account", "state", ("spent", "right"), ("reserved", "right"), ("why", "wrap"))
-    for job in jobs.values():
-        if paying := inside.intersection(known.innermost(job)):
-            spent, reserved = (f"{money / 1e9:.4f}" for money in (job.ledger.spent, job.ledger.reserved))
-            made.add_row(job.name, ", ".join(sorted(paying)), job.state.value, spent, reserved, job.message)
-    if made.row_count:
+    paid = [(job, paying) for job in jobs.values() if (paying := inside.intersection(known.innermost(job)))]
+    if paid:
+        made = table(
+            {
+                "job": [job.name for job, _ in paid],
+                "account": [", ".join(sorted(paying)) for _, paying in paid],
+                "state": [job.state.value for job, _ in paid],
+                ("spent", "right"): [f"{job.ledger.spent / 1e9:.4f}" for job, _ in paid],
+                ("reserved", "right"): [f"{job.ledger.reserved / 1e9:.4f}" for job, _ in paid],
+                ("why", "wrap"): [job.message for job, _ in paid],
+            }
+        )
         console().print(made)
 
 
@@ -146,7 +154,7 @@ def report(
     from coach.handler import accounts
     from coach.handler.state.state_directory import StateDirectory
     from coach.report.accounting import spending_rows
-    from coach.report.row_types import SPENDING_COLUMNS
+    from coach.report.row_types import SpendingRow
 
     home = StateDirectory.default()
     known, jobs = accounts.read(home)
@@ -157,15 +165,15 @@ def report(
         inside = set(known.known)
     paying = {name: known.innermost(job) for name, job in jobs.items()}
     rows = [row for row in spending_rows(known, jobs, accounts.payments(home, paying)) if row.account in inside]
-    if output is Format.JSON:
-        print_json([fields(row) for row in rows])
-    elif output is Format.CSV:
-        print_csv(SPENDING_COLUMNS, map(fields, rows))
-    else:
-        made = table("account", "since", "job", "state", ("spent", "right"), keys=3)
-        for row in rows:
-            since = (row.since or "")[:10]
-            made.add_row(row.account, since, row.job, row.state, f"{row.spent:.4f} {row.currency}")
+    if not printed(output, rows, SpendingRow):
+        columns: dict[Header, list[str]] = {
+            "account": [row.account for row in rows],
+            "since": [(row.since or "")[:10] for row in rows],
+            "job": [row.job for row in rows],
+            "state": [row.state for row in rows],
+            ("spent", "right"): [f"{row.spent:.4f} {row.currency}" for row in rows],
+        }
+        made = table(columns, keys=3)
         console().print(made if rows else "no job has spent money of an account yet")
 
 
@@ -180,52 +188,38 @@ def _rows() -> list[Any]:
 
 def _known(known: Any, account: str) -> None:
     """Raises UserError for an account that is not there."""
-    from coach.core.errors import UserError
-
     if account not in known.known:
         raise UserError(known.unknown(account, "USD"))
 
 
 def _show(rows: list[Any], output: Format) -> None:
-    from coach.report.row_types import ACCOUNT_COLUMNS
+    from coach.report.row_types import AccountRow
 
-    if output is Format.JSON:
-        print_json([fields(row) for row in rows])
-    elif output is Format.CSV:
-        print_csv(ACCOUNT_COLUMNS, map(fields, rows))
-    else:
-        console().print(_table(rows))
+    if not printed(output, rows, AccountRow):
+        forecasts = [(row.forecast, row.forecast_low, row.forecast_high) for row in rows]
+        pers = ["" if row.period == "ever" else f"/{row.period}" for row in rows]
+        made = table(
+            {
+                "ACCOUNT": [row.name for row in rows],
+                "IN": [row.parent for row in rows],
+                ("BUDGET", "right"): [
+                    f"{row.amount:g} {row.currency}{per}" for row, per in zip(rows, pers, strict=True)
+                ],
+                ("SPENT", "right"): [f"{row.spent:.4f}" for row in rows],
+                ("RESERVED", "right"): [f"{row.reserved:.4f}" for row in rows],
+                ("LEFT", "right"): [f"{row.left:.4f}" for row in rows],
+                ("USED", "right"): [f"{row.spent / row.amount:.0%}" if row.amount else "" for row in rows],
+                ("FORECAST", "right"): [formatting.bounded(*each, formatting.amount) for each in forecasts],
+                "RUNS OUT": [_written(row, row.runs_out) for row in rows],
+                "UNTIL": [_written(row, row.until) for row in rows],
+                "JOBS": [f"{row.jobs}{f', {row.waiting} waiting' if row.waiting else ''}" for row in rows],
+            }
+        )
+        console().print(made)
 
 
-def _table(rows: list[Any]) -> Any:
-    from datetime import datetime
-
+def _written(row: Any, at: str | None) -> str:
+    """A time in the zone of the account of `row`; "" for none."""
     from coach.core.periods import Period
 
-    right = ("budget", "spent", "reserved", "left", "used", "forecast")
-    from coach.report import formatting
-
-    made = table("ACCOUNT", "IN", *((name.upper(), "right") for name in right), "RUNS OUT", "UNTIL", "JOBS")
-    for row in rows:
-        per = "" if row.period == "ever" else f"/{row.period}"
-        until, out = (
-            Period(row.period, row.timezone).written(datetime.fromisoformat(at).timestamp()) if at else ""
-            for at in (row.until, row.runs_out)
-        )
-        forecast = formatting.bounded(row.forecast, row.forecast_low, row.forecast_high, formatting.amount)
-        waiting = f", {row.waiting} waiting" if row.waiting else ""
-        used = f"{row.spent / row.amount:.0%}" if row.amount else ""
-        made.add_row(
-            row.name,
-            row.parent,
-            f"{row.amount:g} {row.currency}{per}",
-            f"{row.spent:.4f}",
-            f"{row.reserved:.4f}",
-            f"{row.left:.4f}",
-            used,
-            forecast,
-            out,
-            until,
-            f"{row.jobs}{waiting}",
-        )
-    return made
+    return Period(row.period, row.timezone).written(datetime.fromisoformat(at).timestamp()) if at else ""

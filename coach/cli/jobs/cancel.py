@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from coach.cli.options import JobNames
+from coach.core.errors import UserError
 
 
 def command(
@@ -17,14 +18,11 @@ def command(
 
     Example: coach cancel lenet-digits
     """
-    from coach.cli.job_lookup import find_all, past_jobs
-    from coach.core.errors import UserError
+    from coach.cli.job_lookup import find_all
     from coach.handler import endpoint, offline
-    from coach.handler.state.state_directory import StateDirectory
     from coach.service.client import service_of
 
-    home = StateDirectory.default()
-    chosen = find_all(past_jobs(home), jobs)
+    home, chosen = find_all(jobs)
     for past in chosen:
         if past.job.ended:
             raise UserError(f"{past.job.name} has ended already: {past.job.state.value}")

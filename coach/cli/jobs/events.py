@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, print_csv, print_json
+from coach.cli.display.output import Format, Output, console, printed
 from coach.cli.options import JobName
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from coach.handler.state.state_directory import StateDirectory, StoredJob
@@ -27,30 +29,19 @@ def command(job: JobName, follow: Follow = False, output: Output = Format.TABLE)
 
     Example: coach events lenet-digits -f
     """
-    import json
-
-    from coach.cli.job_lookup import find, past_jobs
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.report import formatting
+    from coach.cli.job_lookup import find
     from coach.report.history import history
 
-    home = StateDirectory.default()
-    past = find(past_jobs(home), job)
-    lines = (
-        {"at": formatting.iso(line.at), "text": line.text, "important": line.important}
-        for line in history(_records(home, past, follow), job)
-    )
-    if output is Format.CSV:
-        print_csv(("at", "text", "important"), lines)
-    elif output is Format.JSON and follow:
-        for line in lines:
-            typer.echo(json.dumps(line, ensure_ascii=False))
-    elif output is Format.JSON:
-        print_json(list(lines))
-    else:
+    home, past = find(job)
+    lines = history(_records(home, past, follow), job)
+    rows = ({"at": formatting.iso(line.at), "text": line.text, "important": line.important} for line in lines)
+    if output is Format.JSON and follow:
+        for row in rows:
+            typer.echo(json.dumps(row, ensure_ascii=False))
+    elif not printed(output, rows, ("at", "text", "important")):
         screen = console()
-        for event in history(_records(home, past, follow), job):
-            screen.print(f"{formatting.moment(event.at)} {event.text}", soft_wrap=True)
+        for line in lines:
+            screen.print(f"{formatting.moment(line.at)} {line.text}", soft_wrap=True)
             screen.file.flush()
 
 

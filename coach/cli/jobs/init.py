@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from coach.cli import program
-
-T = TypeVar("T")
+from coach.core.errors import UserError
 
 
 def command(
@@ -30,24 +31,20 @@ def command(
       coach init
       coach init train.py --file jobs/train.yaml
     """
-    import json
-    import os
-
     import yaml
 
-    from coach.core.errors import UserError
     from coach.jobfiles.framework import defined
     from coach.jobfiles.load import load_contents
 
     if file.exists() and not force:
         raise UserError(f"{file} is there already; --file names another, --force overwrites it")
-    found = script or _ask("Python file that trains, or defines the model", _script(), _readable)
+    found = script or Path(_ask("Python file that trains, or defines the model", _script(), _readable))
     inside = defined(_readable(str(found)).read_bytes())
     is_model = inside is not None and "net" in inside.names and not inside.is_program
     target = _ask("Target, such as eval_loss=0.3 or accuracy=0.9 (none: the best for the money)", "none", _target)
-    budget = _ask("The most that it may spend, such as 5USD, or unlimited", "1USD", _budget)
-    workers = _ask("Workers: 1, or 1-4 for Coach to choose among", "1-2" if is_model else "1", _workers)
-    given = program.options(target=target, budget=budget, workers=workers)
+    budget = _ask("The most that it may spend, such as 5USD, or unlimited", "1USD", program.budget_of)
+    workers = _ask("Workers: 1, or 1-4 for Coach to choose among", "1-2" if is_model else "1", program.workers_of)
+    given = program.options(target="" if target == "none" else target, budget=budget, workers=workers)
     if is_model:
         document = program.document_of(["python", str(found)], given)
         model = {"model": {"file": os.path.relpath(found, file.parent)}}
@@ -68,30 +65,26 @@ def command(
 
 def _data(folder: Path) -> dict[str, str]:
     """The data set of a model file that reads none itself; its path is relative to `folder`."""
-    import os
-
     from coach.core.spec.training import DataFormat
 
-    path = _ask("Its data: an .npz file, or a folder", "", _there)
+    path = Path(_ask("Its data: an .npz file, or a folder", "", _there))
     formats = [one.value for one in DataFormat if one.needs_uri]
 
-    def one_of(text: str) -> str:
+    def one_of(text: str) -> None:
         if text not in formats:
             raise ValueError(f"{text or 'nothing'}: one of {', '.join(formats)}")
-        return text
 
     kind = "npz" if path.suffix == ".npz" else _ask(f"Its format ({', '.join(formats)})", "", one_of)
     return {"uri": os.path.relpath(path, folder), "format": kind}
 
 
-def _ask(question: str, default: str, read: Callable[[str], T]) -> T:
-    """The answer, as `read` makes it; asked again while `read` raises UserError or ValueError."""
-    from coach.core.errors import UserError
-
+def _ask(question: str, default: str, check: Callable[[str], object]) -> str:
+    """The answer; asked again while `check` raises UserError or ValueError."""
     while True:
-        answer = typer.prompt(question, default=default or None, type=str)
+        answer: str = typer.prompt(question, default=default or None, type=str).strip()
         try:
-            return read(answer.strip())
+            check(answer)
+            return answer
         except (UserError, ValueError) as error:
             typer.echo(f"  {error}", err=True)
 
@@ -103,34 +96,18 @@ def _script() -> str:
     return (likely or (names if len(names) == 1 else []) or [""])[0]
 
 
-def _there(text: str) -> Path:
-    path = Path(text)
-    if not text or not path.exists():
+def _there(text: str) -> None:
+    if not text or not Path(text).exists():
         raise ValueError(f"{text or 'nothing'}: is not there; the path of a file or folder")
-    return path
 
 
 def _readable(text: str) -> Path:
-    from coach.core.errors import UserError
-
     path = Path(text)
     if not path.is_file() or path.suffix != ".py":
         raise UserError(f"{text or 'nothing'}: no Python file; its path, such as train.py")
     return path
 
 
-def _target(text: str) -> str:
-    if text in ("", "none"):
-        return ""
-    program.target_of(text, 1)
-    return text
-
-
-def _budget(text: str) -> str:
-    program.budget_of(text)
-    return text
-
-
-def _workers(text: str) -> str:
-    program.workers_of(text)
-    return text
+def _target(text: str) -> None:
+    if text not in ("", "none"):
+        program.target_of(text, 1)

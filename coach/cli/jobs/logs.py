@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
+from coach.cli.display.output import Format, Output, console, fields, printed
 from coach.cli.jobs.events import LOOK, Follow
 from coach.cli.options import JobName
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,15 +39,10 @@ def command(
       coach logs lenet-digits
       coach logs lenet-digits worker-0 -f
     """
-    import json
-
-    from coach.cli.job_lookup import find, past_jobs
-    from coach.core.errors import UserError
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.job_lookup import find
     from coach.service.function_logs import log_files, past_entries
 
-    home = StateDirectory.default()
-    past = find(past_jobs(home), job)
+    home, past = find(job)
     folder = home.logs(job)
     wanted = {name if name.startswith(f"{job}-") else f"{job}-{name}" for name in functions or []}
     known = set(log_files(folder))
@@ -53,11 +51,7 @@ def command(
         raise UserError(f"{job} has no log of {', '.join(sorted(wanted - known))}; there are: {there}")
     entries, ends = past_entries(folder)
     chosen = (entry for entry in entries if not wanted or entry.function in wanted)
-    if output is Format.CSV:
-        print_csv(("function", "at", "level", "message"), map(fields, chosen))
-        return
-    if output is Format.JSON and not follow:
-        print_json([fields(entry) for entry in chosen])
+    if not (output is Format.JSON and follow) and printed(output, chosen, ("function", "at", "level", "message")):
         return
     screen = console()
 
@@ -92,8 +86,6 @@ def _more(folder: Path, ends: dict[str, int], alive: Callable[[], bool]) -> Iter
 
 def _clock(at: str) -> str:
     """Local time of day of a log's time."""
-    from datetime import datetime
-
     try:
         return datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S")
     except ValueError:

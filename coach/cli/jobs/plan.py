@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
 from coach.cli.options import Nodes, Set, complete_job
+from coach.core.cluster import Allocation
+from coach.core.errors import UserError
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from coach.core.spec.job import TrainingJob
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.budget_plan import BudgetPlan, BudgetRow
-    from coach.report.plan import Plan, PlanRow
+    from coach.report.budget_plan import BudgetPlan
+    from coach.report.row_types import Plan, PlanRow
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -72,7 +77,6 @@ def command(  # noqa: PLR0917 - they are options
       coach plan job.yaml --budget 1,2,5 --probe 0.5 --figure plan.png
     """
     from coach.cli.display.summary import say, wanted
-    from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.prices import instance_of
@@ -130,7 +134,6 @@ def command(  # noqa: PLR0917 - they are options
 def _specs(given: Sequence[Path], sets: Sequence[str] | None, home: StateDirectory) -> list[TrainingJob]:
     """The jobs of these files, and earlier jobs of these names. Raises UserError."""
     from coach.cli.job_files import load
-    from coach.core.errors import UserError
 
     past = home.past() if any(not one.exists() for one in given) else {}
     names = [str(one) for one in given if not one.exists() and str(one) in past]
@@ -142,9 +145,6 @@ def _specs(given: Sequence[Path], sets: Sequence[str] | None, home: StateDirecto
 
 def _seconds_until(text: str) -> float:
     """From now to a duration's end, a weekday's, or a local time's. Raises UserError."""
-    from datetime import datetime, timedelta
-
-    from coach.core.errors import UserError
     from coach.core.spec import quantities
 
     now = datetime.now()
@@ -168,8 +168,6 @@ def _seconds_until(text: str) -> float:
 
 def _by(plan: Plan, seconds: float, when: str) -> str:
     """What it costs to be done by then."""
-    from coach.core.cluster import Allocation
-    from coach.report import formatting
     from coach.report.plan import cheapest_by
 
     row = cheapest_by(plan, seconds)
@@ -193,12 +191,9 @@ def _probe(
     output: Format,
 ) -> None:
     """Train the jobs for at most `amount` each, to know their speed and learning curve. Raises CoachError."""
-    from functools import partial
-
+    from coach.cli.clusters import local_cluster
     from coach.cli.display.display_loop import Showing
     from coach.cli.jobs.run import run_here
-    from coach.cli.options import PlatformKind, chosen_cluster
-    from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.policies import chosen_policy
     from coach.report.budget_plan import probe_of
@@ -208,7 +203,7 @@ def _probe(
     if find(home):
         raise UserError("--probe: a service runs the jobs here; coach submit the job with a small budget, then plan it")
     policy, probes = chosen_policy("", [probe_of(spec, amount) for spec in specs])
-    cluster = partial(chosen_cluster, PlatformKind.LOCAL, nodes, "", "", "", probes)
+    cluster = partial(local_cluster, nodes, "", probes)
     code = run_here(home, Showing(output, True, result=False), probes, policy, cluster)
     if code not in (0, 3):
         raise typer.Exit(code)
@@ -216,18 +211,12 @@ def _probe(
 
 def _printed(plans: Sequence[Plan | BudgetPlan], output: Format) -> bool:
     """Print for programs; False where a person reads."""
-    if output is Format.JSON:
-        print_json([fields(one) for one in plans])
-    elif output is Format.CSV:
-        rows = [{"job": one.name, **fields(row)} for one in plans for row in one.rows]
-        print_csv(list(rows[0]) if rows else [], rows)
-    return output is not Format.TABLE
+    rows = [{"job": one.name, **fields(row)} for one in plans for row in one.rows]
+    return printed(output, rows, list(rows[0]) if rows else (), [fields(one) for one in plans])
 
 
 def _amounts(text: str) -> list[float]:
     """The amounts of `1,2,5`. Raises UserError."""
-    from coach.core.errors import UserError
-
     try:
         amounts = [float(part) for part in text.split(",")]
     except ValueError:
@@ -240,29 +229,22 @@ def _amounts(text: str) -> list[float]:
 def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
     from rich.padding import Padding
 
-    from coach.core.cluster import Allocation
-    from coach.report import formatting
-
-    headers = [
-        "BUDGET",
-        "EPOCHS",
-        "WITH",
-        "TIME",
-        f"{plan.metric.upper()} (80 %)",
-        f"{plan.metric.upper()} PER {plan.currency} MORE",
-        *(["TARGET IN (80 %)"] if plan.chances else []),
-    ]
-    made = table(*((header, "right") for header in headers))
-    for row in plan.rows:
-        made.add_row(
-            formatting.plain_amount(row.budget),
-            str(row.epochs),
-            Allocation(row.workers, row.servers).cell,
-            formatting.duration(row.seconds),
-            formatting.bounded(row.value, row.value_low, row.value_high, formatting.score),
-            formatting.number(row.gain),
-            *([_target_in(row)] if plan.chances else []),
-        )
+    bounded, metric = formatting.bounded, plan.metric.upper()
+    values = [bounded(row.value, row.value_low, row.value_high, formatting.score) for row in plan.rows]
+    columns: dict[Header, list[str]] = {
+        ("BUDGET", "right"): [formatting.plain_amount(row.budget) for row in plan.rows],
+        ("EPOCHS", "right"): [str(row.epochs) for row in plan.rows],
+        ("WITH", "right"): [Allocation(row.workers, row.servers).cell for row in plan.rows],
+        ("TIME", "right"): [formatting.duration(row.seconds) for row in plan.rows],
+        (f"{metric} (80 %)", "right"): values,
+        (f"{metric} PER {plan.currency} MORE", "right"): [formatting.number(row.gain) for row in plan.rows],
+    }
+    if plan.chances:
+        columns["TARGET IN (80 %)", "right"] = [
+            f"{bounded(row.target_seconds, row.target_seconds_low, row.target_seconds_high, formatting.duration)} "
+            f"{row.target_at}"
+            for row in plan.rows
+        ]
     low, high = formatting.score(plan.level_low), formatting.score(plan.level_high)
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
     for text in plan.known:
@@ -272,15 +254,7 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
         wanted = "no amount" if money is None else f"{formatting.amount(money)} {plan.currency}"
         screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")
     screen.print()
-    screen.print(Padding(made, (0, 0, 1, 2), expand=False))
-
-
-def _target_in(row: BudgetRow) -> str:
-    """When the target is met, and with which allocation."""
-    from coach.report import formatting
-
-    times = row.target_seconds, row.target_seconds_low, row.target_seconds_high
-    return f"{formatting.bounded(*times, formatting.duration)} {row.target_at}"
+    screen.print(Padding(table(columns), (0, 0, 1, 2), expand=False))
 
 
 def _show(screen: Console, plan: Plan) -> None:
@@ -288,8 +262,6 @@ def _show(screen: Console, plan: Plan) -> None:
 
     from coach.cli.display.status_lines import WIDE
     from coach.cli.display.tables import size_header
-    from coach.core.cluster import Allocation
-    from coach.report import formatting
 
     def line(name: str, text: str) -> None:
         screen.print(f"  {name:<10}{text}", soft_wrap=True)
@@ -313,37 +285,26 @@ def _show(screen: Console, plan: Plan) -> None:
     screen.print()
     known = any(row.seconds is not None for row in plan.rows)
     wide = screen.width >= WIDE
-    headers: list[str | tuple[str, str]] = [size_header(any(row.servers for row in plan.rows))]
+    rows, bounded, amount, duration = plan.rows, formatting.bounded, formatting.amount, formatting.duration
+    sizes = [Allocation(row.workers, row.servers).cell for row in rows]
+    columns: dict[Header, list[str]] = {size_header(any(row.servers for row in rows)): sizes}
     if wide or not known:
-        headers.append((f"{plan.currency}/HOUR", "right"))
+        columns[f"{plan.currency}/HOUR", "right"] = [amount(row.cost_per_hour) for row in rows]
     if plan.budget is not None and not known:
-        headers.append(("BUDGET LASTS", "right"))
+        hours = [row.hours_within_budget for row in rows]
+        columns["BUDGET LASTS", "right"] = [duration(None if each is None else each * 3600) for each in hours]
+    if known and wide:
+        seconds = [bounded(row.seconds, row.seconds_low, row.seconds_high, duration) for row in rows]
+        columns["EPOCH (80 %)", "right"] = seconds
+    elif known:
+        columns["EPOCH", "right"] = [duration(row.seconds) for row in rows]
     if known:
-        headers += [
-            ("EPOCH (80 %)" if wide else "EPOCH", "right"),
-            ("EPOCH COST" if wide else "COST", "right"),
-            ("JOB (80 %)", "right"),
-            ("JOB COST (80 %)", "right"),
-        ]
-    made = table(*headers, ("", "wrap"))
-    for row in plan.rows:
-        cells = [Allocation(row.workers, row.servers).cell]
-        if wide or not known:
-            cells.append(formatting.amount(row.cost_per_hour))
-        if plan.budget is not None and not known:
-            hours = row.hours_within_budget
-            cells.append(formatting.duration(None if hours is None else hours * 3600))
-        if known:
-            cells += [
-                formatting.bounded(row.seconds, row.seconds_low, row.seconds_high, formatting.duration)
-                if wide
-                else formatting.duration(row.seconds),
-                formatting.amount(row.cost),
-                formatting.bounded(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration),
-                formatting.bounded(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
-            ]
-        made.add_row(*cells, _notes(row))
-    screen.print(Padding(made, (0, 0, 0, 2), expand=False))
+        times = [bounded(row.job_seconds, row.job_seconds_low, row.job_seconds_high, duration) for row in rows]
+        costs = [bounded(row.job_cost, row.job_cost_low, row.job_cost_high, amount) for row in rows]
+        columns["EPOCH COST" if wide else "COST", "right"] = [amount(row.cost) for row in rows]
+        columns |= {("JOB (80 %)", "right"): times, ("JOB COST (80 %)", "right"): costs}
+    columns["", "wrap"] = [_notes(row) for row in rows]
+    screen.print(Padding(table(columns), (0, 0, 0, 2), expand=False))
     if known and not wide:
         screen.print(f"  from {WIDE} columns on also {plan.currency}/HOUR and the bounds of EPOCH", soft_wrap=True)
     screen.print()

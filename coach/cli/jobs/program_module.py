@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 
@@ -12,8 +14,6 @@ def command() -> None:
 
     Example: coach program-module > coach_program.py
     """
-    from pathlib import Path
-
     import coach.platforms.program_metrics as package
 
     typer.echo(Path(package.__path__[0], "coach_program.py").read_text(encoding="utf-8"), nl=False)

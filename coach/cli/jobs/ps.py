@@ -6,14 +6,14 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
+from coach.cli.display.output import Format, Output, console, fields, printed
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coach.core.estimation.interval import Interval
     from coach.handler.state.state_directory import StateDirectory, StoredJob
-    from coach.report.status import JobRow
 
 #: Columns that a reason needs in the table; with fewer, it gets a line of its own.
 MIN_REASON = 24
@@ -29,18 +29,22 @@ def command(output: Output = Format.TABLE) -> None:
     from coach.cli.display.status_lines import all_columns_fit, job_lines
     from coach.cli.display.tables import jobs_table
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.status import JOB_COLUMNS, job_row
+    from coach.report.row_types import JobRow
+    from coach.report.status import job_row
 
     home = StateDirectory.default()
     now = time.time()
     past = home.past()
     starts = _starts(home, past.values(), now)
-    rows = [_row(job_row(one.job, now, orphan=one.orphan), starts.get(name)) for name, one in past.items()]
-    if output is Format.JSON:
-        print_json([fields(row) | {"starts_in": _range(starts.get(row.name))} for row in rows])
-    elif output is Format.CSV:
-        print_csv(JOB_COLUMNS, map(fields, rows))
-    elif rows:
+    rows = []
+    for name, one in past.items():
+        row, start = job_row(one.job, now, orphan=one.orphan), starts.get(name)
+        expected = f"; expected to start in {formatting.duration_interval(start)}" if start else ""
+        rows.append(replace(row, message=f"{row.message}{expected}"))
+    begins = {name: asdict(start) for name, start in starts.items()}
+    if printed(output, rows, JobRow, [fields(row) | {"starts_in": begins.get(row.name)} for row in rows]):
+        return
+    if rows:
         screen = console()
         made = jobs_table(rows)
         narrow = screen.measure(made).minimum + MIN_REASON > screen.width
@@ -66,16 +70,3 @@ def _starts(home: StateDirectory, past: Iterable[StoredJob], now: float) -> dict
 
         found |= expected_starts((one.job for one in queue), home.nodes(queue[0]), now)
     return found
-
-
-def _row(row: JobRow, start: Interval | None) -> JobRow:
-    """A row whose message has the expected start, of a job that waits."""
-    from coach.report import formatting
-
-    if start is None:
-        return row
-    return replace(row, message=f"{row.message}; expected to start in {formatting.duration_interval(start)}")
-
-
-def _range(start: Interval | None) -> dict[str, float] | None:
-    return None if start is None else asdict(start)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coach.cli.display.output import Format, Output
 from coach.cli.options import Bandwidth, JobName, Live, Nodes
+from coach.core.errors import UserError
+from coach.core.money import to_money
 
 if TYPE_CHECKING:
-    from coach.core.spec.training import Model
     from coach.handler.state.state_directory import StateDirectory, StoredJob
 
 
@@ -40,16 +42,16 @@ def command(  # noqa: PLR0917 - they are options
       coach resume lenet-digits --add-budget 2.50
       coach resume lenet-digits --accept-model
     """
-    from coach.cli.job_lookup import find, past_jobs
-    from coach.core.errors import UserError
-    from coach.core.money import to_money
+    from coach.cli.clusters import local_cluster
+    from coach.cli.display.display_loop import Showing
+    from coach.cli.job_lookup import find
+    from coach.cli.jobs.run import run_here
     from coach.handler import endpoint
     from coach.handler.model_change import to_accept
     from coach.handler.resume_rules import refuse_resume
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.plugins import policy
 
-    home = StateDirectory.default()
-    past = find(past_jobs(home), job)
+    home, past = find(job)
     added = to_money(add_budget)
     if endpoint.find(home) and past.journal == home.journal(1):
         _there(home, past, add_budget, accept_model)
@@ -57,8 +59,11 @@ def command(  # noqa: PLR0917 - they are options
     if past.held:
         raise UserError(f"another `coach run` has {job} now; stop it there with Ctrl-C first")
     refuse_resume(past.job, added, orphan=past.orphan)
+    spec = past.job.job_file
     accepted = to_accept(past.job, accept=accept_model)
-    raise typer.Exit(_here(home, past, added, accepted, nodes, bandwidth, output, live))
+    more: dict[str, Any] = {"resumed": (job,), "added_budget": added, "accepted": accepted}
+    cluster = partial(local_cluster, nodes, bandwidth, [spec])
+    raise typer.Exit(run_here(home, Showing(output, live), [spec], policy("coach"), cluster, **more))
 
 
 def _there(home: StateDirectory, past: StoredJob, add_budget: float, accept_model: bool) -> None:
@@ -71,41 +76,3 @@ def _there(home: StateDirectory, past: StoredJob, add_budget: float, accept_mode
     screen = console()
     screen.print(jobs_table([row]))
     screen.print(f"\n  follow it   coach events {past.job.name} -f", soft_wrap=True)
-
-
-def _here(  # noqa: PLR0917
-    home: StateDirectory,
-    past: StoredJob,
-    added: int,
-    accepted: Model | None,
-    nodes: str,
-    bandwidth: str,
-    output: Format,
-    live: bool,
-) -> int:
-    from coach.cli.display.display_loop import Showing
-    from coach.cli.display.summary import beginning
-    from coach.cli.options import local_cluster
-    from coach.handler.interactive_run import RunObserver
-    from coach.handler.session import Session
-    from coach.plugins import policy
-
-    cluster, make_platform = local_cluster(nodes, bandwidth, [past.job.job_file])
-    showing = Showing(output, live)
-    allocator = policy("coach")
-    beginning(showing.screen, [past.job.job_file], cluster, allocator.name)
-
-    def make(watcher: RunObserver) -> Session:
-        return Session(
-            home,
-            (),
-            nodes=cluster,
-            policy=allocator,
-            make_platform=make_platform,
-            watcher=watcher,
-            resumed=(past.job.name,),
-            added_budget=added,
-            accepted=accepted,
-        )
-
-    return showing.run(make)

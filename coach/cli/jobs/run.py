@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,19 +25,17 @@ from coach.cli.options import (
     Policy,
     Python,
     Set,
-    check_placement,
-    chosen_cluster,
 )
+from coach.core.cluster import Node
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from coach.cli.display.display_loop import Showing
     from coach.core import policies
-    from coach.core.cluster import Node
     from coach.core.spec.job import TrainingJob
-    from coach.handler.session import MakePlatform, Meanwhile
+    from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
 
 
@@ -91,33 +91,14 @@ def command(  # noqa: PLR0917 - they are options
       coach run job.yaml --platform nuclio
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x1 --placement default
     """
-    from functools import partial
-
-    from coach.cli import remote_run
+    from coach.cli.clusters import check_placement, chosen_cluster
     from coach.cli.display.display_loop import Showing
     from coach.cli.job_files import load
-    from coach.core.errors import UserError
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
 
-    given = program.options(
-        budget=budget,
-        target=target,
-        epochs_in_a_row=epochs_in_a_row,
-        metric=metric,
-        image=image,
-        name=name,
-        workers=workers,
-        cpu=cpu,
-        memory=memory,
-        gpus=gpus,
-        time_limit=time_limit,
-        resumes=resumes,
-        batch=batch,
-        dry_run=dry_run,
-    )
-    found = program.loaded(words, files, given, set_ or ())
+    found = program.loaded(words, files, program.options(**words.params), set_ or ())
     if found is not None and dry_run:
         typer.echo(program.text_of(found), nl=False)
         raise typer.Exit(0)
@@ -137,7 +118,9 @@ def command(  # noqa: PLR0917 - they are options
             raise UserError(f"{', '.join(not_there)}: not with coach --context NAME run; the cluster has its own")
         where = {"--context": parent.get("cluster"), "--namespace": parent.get("namespace")}
         options = {option: value for option, value in where.items() if value}
-        raise typer.Exit(remote_run.run(options, loaded, as_json=output is Format.JSON))
+        from coach.cli import remote_commands
+
+        raise typer.Exit(remote_commands.run(options, loaded, as_json=output is Format.JSON))
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     check_placement(placement, allocator)
     home = StateDirectory.default()
@@ -148,13 +131,8 @@ def command(  # noqa: PLR0917 - they are options
             raise typer.Exit(run_here(home, showing, specs, allocator, cluster, notify=notify))
         except ServiceRunsError:
             pass  # it has started since
-    own_cluster = (
-        nodes
-        or bandwidth
-        or ("" if python is None else str(python))
-        or ("" if platform is PlatformKind.LOCAL else platform.value)
-        or ("" if placement == "gang" else placement)
-    )
+    kind, pods = platform.value if platform.on_cluster else "", "" if placement == "gang" else placement
+    own_cluster = nodes or bandwidth or str(python or "") or kind or pods
     if notify:
         typer.echo("--notify: the service sends its own messages; coach serve has --notify", err=True)
     with program.as_files(loaded, files or []) as sent:
@@ -169,35 +147,33 @@ def run_here(
     choose: Callable[[], tuple[tuple[Node, ...], MakePlatform]],
     *,
     notify: str = "",
+    **resumed: Any,
 ) -> int:
-    """Run them in this process."""
+    """Run them in this process. `resumed`: of jobs that go on, what a `Session` has of them."""
     from coach.cli.display.summary import beginning
     from coach.handler.interactive_run import RunObserver
     from coach.handler.session import Session
 
+    if notify:
+        from coach.service.views.messages import checked, sending
+
+        checked(notify)
     cluster, make_platform = choose()
     beginning(showing.screen, specs, cluster, allocator.name)
 
     def make(watcher: RunObserver) -> Session:
         return Session(
             home,
-            specs,
+            () if resumed else specs,
             nodes=cluster,
             policy=allocator,
             make_platform=make_platform,
             watcher=watcher,
-            meanwhile=_sending(notify) if notify else None,
+            meanwhile=partial(sending, notify) if notify else None,
+            **resumed,
         )
 
     return showing.run(make)
-
-
-def _sending(receiver: str) -> Meanwhile:
-    """What sends messages to it while a handler runs. Raises UserError."""
-    from coach.service.views.messages import checked, sending
-
-    checked(receiver)
-    return lambda handler, journal: sending(receiver, handler, journal)
 
 
 def _there(  # noqa: PLR0917
@@ -210,7 +186,6 @@ def _there(  # noqa: PLR0917
 ) -> int:
     """Submit them to the service, and show them."""
     from coach.cli.display.summary import beginning
-    from coach.core.errors import UserError
     from coach.service.client import service_of
     from coach.service.client.remote_run import Joined
 

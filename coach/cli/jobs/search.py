@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coach.cli import program
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
 from coach.cli.options import Live, MaybeFiles, Nodes, Python
+from coach.core.errors import UserError
+from coach.core.money import to_amount
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,18 +24,7 @@ if TYPE_CHECKING:
     from coach.handler.search.definition import Definition
     from coach.handler.search.standing import SearchRow, Standing, TrialRow
     from coach.handler.state.state_directory import StateDirectory
-    from coach.service.schemas import SearchDetail
 
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUES",
-        help="A parameter: a field of the job file, or a {KEY} of the command. 0.01,0.1 are values; "
-        "loguniform(1e-4,0.1), uniform(0,1), randint(1,8), lograndint(16,512) are ranges; "
-        "behind them, ' if OTHER=VALUES' takes it with these values of another one only.",
-    ),
-]
 Objective = Annotated[
     str,
     typer.Option(
@@ -43,7 +36,16 @@ Objective = Annotated[
 def command(  # noqa: PLR0917 - they are options
     words: typer.Context,
     file: MaybeFiles = None,
-    set_: Set = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUES",
+            help="A parameter: a field of the job file, or a {KEY} of the command. 0.01,0.1 are values; "
+            "loguniform(1e-4,0.1), uniform(0,1), randint(1,8), lograndint(16,512) are ranges; "
+            "behind them, ' if OTHER=VALUES' takes it with these values of another one only.",
+        ),
+    ] = None,
     budget: Annotated[
         str, typer.Option(metavar="AMOUNT", help="The most that all trials together may spend, such as 5USD.")
     ] = "",
@@ -116,9 +118,10 @@ def command(  # noqa: PLR0917 - they are options
       coach search --resume train --budget 2USD
       coach search --show train -o json
     """
-    from coach.core.errors import UserError
     from coach.handler.search.definition import Definition, load
+    from coach.handler.search.samplers import GRID
     from coach.handler.state.state_directory import StateDirectory
+    from coach.jobfiles.search_space import Space
     from coach.jobfiles.training_search import is_search, load_search
     from coach.service.client import service_of
 
@@ -133,7 +136,8 @@ def command(  # noqa: PLR0917 - they are options
         _show(home, load(home, show), output, plot)
     elif stop:
         with service_of(home) as client:
-            _print(*_parts(client.stop_search(stop)), output, console())
+            found = client.stop_search(stop)
+        _print(found.search, found.trials, found.next_gain, output, console())
     elif again:
         raise typer.Exit(_again(home, again, budget, nodes, output, live))
     elif resume:
@@ -146,31 +150,26 @@ def command(  # noqa: PLR0917 - they are options
         wanted, amount = Definition.of(spec, base), f"{spec.budget.amount:.9f}{spec.budget.currency}"
         raise typer.Exit(_run(home, replace(wanted, **_until(deadline)), budget or amount, nodes, output, live))
     else:
-        base = _base(words, file, budget, objective, {
-            "--target": target, "--metric": metric, "--name": name, "--workers": workers, "--cpu": cpu,
-            "--memory": memory, "--gpus": gpus, "--resumes": resumes,
-        }, max_epochs)  # fmt: skip
-        wanted = _defined(base, set_ or [], seeds, pruner, sampler, trials, parallel, seed, name,
-                          final_seeds, **_until(deadline))  # fmt: skip
+        base = _base(words, file, budget, objective, max_epochs)
+        sampler = sampler or (GRID if Space.read(set_ or [], seeds).grid is not None else "tpe")
+        wanted = Definition(
+            name or base.name, base.to_json(), tuple(set_ or ()), seeds, sampler, pruner, trials, parallel, seed,
+            base.spec.budget.account or "", final_seeds, **_until(deadline),
+        )  # fmt: skip
+        wanted.check()
         raise typer.Exit(_run(home, wanted, budget, nodes, output, live))
 
 
-def _base(  # noqa: PLR0917
-    words: typer.Context,
-    file: list[Path] | None,
-    budget: str,
-    objective: str,
-    given: dict[str, Any],
-    max_epochs: int,
-) -> TrainingJob:
+def _base(words: typer.Context, file: list[Path] | None, budget: str, objective: str, max_epochs: int) -> TrainingJob:
     """The job of a trial without its parameters."""
     from coach.cli.job_files import load
-    from coach.core.errors import UserError
     from coach.core.spec.program import usual_goal
+    from coach.handler.state.state_directory import renamed
 
     command: list[str] | None = words.obj
     if not budget:
         raise UserError("--budget: required, such as --budget 1USD: the most that all trials together may spend")
+    given = program.options(**words.params)
     own_name = given.pop("--name") if command is None else ""
     if objective:
         if command is None or given["--target"]:
@@ -181,7 +180,7 @@ def _base(  # noqa: PLR0917
     metric = given["--metric"]
     if command is not None and not given["--target"]:
         given["--metric"] = ""
-    found = program.loaded(words, file, given | ({"--budget": budget} if command is not None else {}))
+    found = program.loaded(words, file, given | ({"--budget": ""} if command is None else {}))
     if found is not None:
         spec = found.spec
         if not spec.spec.target:
@@ -197,45 +196,14 @@ def _base(  # noqa: PLR0917
             raise UserError(f"{file and file[0]}: {len(loaded)} jobs; a search varies one")
         spec = loaded[0].spec
         if own_name:
-            spec = spec.model_copy(update={"metadata": spec.metadata.model_copy(update={"name": own_name})})
-    return (
-        spec.model_copy(update={"spec": spec.spec.model_copy(update={"max_epochs": max_epochs})})
-        if max_epochs
-        else spec
-    )
-
-
-def _defined(  # noqa: PLR0917
-    base: TrainingJob,
-    sets: list[str],
-    seeds: int,
-    pruner: str,
-    sampler: str,
-    trials: int,
-    parallel: int,
-    seed: int,
-    name: str,
-    final_seeds: int,
-    **until: Any,
-) -> Definition:
-    """The search that a command means. Raises UserError."""
-    from coach.handler.search.definition import Definition
-    from coach.handler.search.samplers import GRID
-    from coach.jobfiles.search_space import Space
-
-    sampler = sampler or (GRID if Space.read(sets, seeds).grid is not None else "tpe")
-    parent = base.spec.budget.account or ""
-    wanted = Definition(
-        name or base.name, base.to_json(), tuple(sets), seeds, sampler, pruner, trials, parallel, seed, parent,
-        final_seeds, **until,
-    )  # fmt: skip
-    wanted.check()
-    return wanted
+            spec = renamed(spec, own_name)
+    if max_epochs:
+        spec = spec.model_copy(update={"spec": spec.spec.model_copy(update={"max_epochs": max_epochs})})
+    return spec
 
 
 def _until(deadline: str) -> dict[str, Any]:
     """What a deadline means for a search that starts now."""
-    from coach.core.errors import UserError
     from coach.core.spec.quantities import seconds
 
     try:
@@ -255,9 +223,8 @@ def _run(  # noqa: PLR0917
     resumed: bool = False,
 ) -> int:
     """Run a search until it ends or is interrupted, here or by the service; the exit code."""
+    from coach.cli.clusters import local_cluster
     from coach.cli.display.display_loop import Showing
-    from coach.cli.options import local_cluster
-    from coach.core.errors import UserError
     from coach.handler import accounts
     from coach.handler.endpoint import find
     from coach.handler.interactive_run import RunObserver
@@ -295,9 +262,6 @@ def _run(  # noqa: PLR0917
 
 def _by_service(home: StateDirectory, wanted: Definition, account: AccountSet, resumed: bool, output: Format) -> int:
     """Give a search to the service, and follow it to its end."""
-    import json
-
-    from coach.core.money import to_amount
     from coach.handler.interactive_run import INTERRUPTED
     from coach.handler.search.standing import exit_code
     from coach.jobfiles.search_space import written
@@ -324,12 +288,8 @@ def _by_service(home: StateDirectory, wanted: Definition, account: AccountSet, r
                 found = client.search(name, after=found.seq, wait=30.0)
         except KeyboardInterrupt:
             return INTERRUPTED
-    _print(*_parts(found), output, console())
+    _print(found.search, found.trials, found.next_gain, output, console())
     return exit_code(found.search)
-
-
-def _parts(found: SearchDetail) -> tuple[SearchRow, list[TrialRow], float | None]:
-    return found.search, found.trials, found.next_gain
 
 
 def _of(standing: Standing) -> tuple[SearchRow, list[TrialRow], float | None]:
@@ -341,7 +301,6 @@ def _of(standing: Standing) -> tuple[SearchRow, list[TrialRow], float | None]:
 
 
 def _show(home: StateDirectory, definition: Definition, output: Format, plot: Path | None) -> None:
-    from coach.core.money import to_amount
     from coach.handler.search.session import money_left
     from coach.handler.search.standing import standing as standing_of
 
@@ -362,23 +321,21 @@ def _print(row: SearchRow, trials: list[TrialRow], gain: float | None, output: F
     from coach.jobfiles.search_space import written
 
     more = max(row.spent, 1e-9)
-    if output is Format.JSON:
-        best = fields(trials[0]) if row.best is not None else None
-        every = {"next_money": more, "next_gain": gain, "trials": [fields(one) for one in trials]}
-        print_json({**fields(row), "best": best, **every})
+    best = fields(trials[0]) if row.best is not None else None
+    every = {"next_money": more, "next_gain": gain, "trials": [fields(one) for one in trials]}
+    if printed(output, trials, TrialRow, {**fields(row), "best": best, **every}):
         return
-    if output is Format.CSV:
-        print_csv(list(TrialRow.__dataclass_fields__), map(fields, trials))
-        return
-    made = table(("trial", "right"), "job", ("parameters", "wrap"), "state", ("epochs", "right"),
-                 (row.metric, "right"), (row.currency, "right"), ("why", "wrap"))  # fmt: skip
-    for one in trials:
-        value = "" if one.best is None else f"{one.best:.4g}"
-        made.add_row(
-            str(one.trial), one.job, written(one.parameters), one.state, str(one.epochs), value, f"{one.spent:.5f}",
-            one.why,
-        )  # fmt: skip
-    screen.print(made)
+    columns: dict[Header, list[str]] = {
+        ("trial", "right"): [str(one.trial) for one in trials],
+        "job": [one.job for one in trials],
+        ("parameters", "wrap"): [written(one.parameters) for one in trials],
+        "state": [one.state for one in trials],
+        ("epochs", "right"): [str(one.epochs) for one in trials],
+        (row.metric, "right"): ["" if one.best is None else f"{one.best:.4g}" for one in trials],
+        (row.currency, "right"): [f"{one.spent:.5f}" for one in trials],
+        ("why", "wrap"): [one.why for one in trials],
+    }
+    screen.print(table(columns))
     if row.outcome:
         screen.print(f"{row.search}: {row.outcome}", soft_wrap=True)
     screen.print(f"spent {row.spent:.5f} {row.currency} in {len(trials)} trials, {row.left:.5f} left", soft_wrap=True)
@@ -396,18 +353,15 @@ def _again(  # noqa: PLR0917
     home: StateDirectory, trial: str, budget: str, nodes: str, output: Format, live: bool
 ) -> int:
     """Train a trial's job once more, under another name and with a budget of its own."""
-    from functools import partial
-
+    from coach.cli.clusters import local_cluster
     from coach.cli.display.display_loop import Showing
-    from coach.cli.job_lookup import find, past_jobs
+    from coach.cli.job_lookup import find
     from coach.cli.jobs.run import run_here
-    from coach.cli.options import local_cluster
-    from coach.core.errors import UserError
     from coach.core.spec.job import TrainingJob
     from coach.handler import accounts
     from coach.plugins import policy
 
-    document = find(past_jobs(home), trial).job.job_file.to_json()
+    document = find(trial)[1].job.job_file.to_json()
     if not budget:
         raise UserError("--again: with --budget, the most that it may spend, such as --budget 1USD")
     wanted = accounts.setting("again", budget)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
+from coach.cli.display.output import Format, Output, console, printed
 from coach.cli.options import Files, Policy, Set
 
 if TYPE_CHECKING:
@@ -45,14 +45,10 @@ def command(files: Files, set_: Set = None, policy: Policy = "", output: Output 
 
 def _show(taken: Sequence[TakenJob], output: Format) -> None:
     from coach.cli.display.tables import jobs_table
-    from coach.report.status import JOB_COLUMNS
+    from coach.report.row_types import JobRow
 
     rows = [one.job for one in taken]
-    if output is Format.JSON:
-        print_json([fields(row) for row in rows])
-    elif output is Format.CSV:
-        print_csv(JOB_COLUMNS, map(fields, rows))
-    else:
+    if not printed(output, rows, JobRow):
         screen = console()
         for one in taken:
             if one.note:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from coach.cli.options import JobNames
+from coach.core.errors import UserError
 
 
 def command(
@@ -22,15 +23,12 @@ def command(
 
     Example: coach suspend lenet-digits
     """
-    from coach.cli.job_lookup import find_all, past_jobs
-    from coach.core.errors import UserError
+    from coach.cli.job_lookup import find_all
     from coach.core.jobs.reasons import RESUMABLE
     from coach.handler import endpoint
-    from coach.handler.state.state_directory import StateDirectory
     from coach.service.client import service_of
 
-    home = StateDirectory.default()
-    chosen = find_all(past_jobs(home), jobs)
+    home, chosen = find_all(jobs)
     served = home.journal(1) if endpoint.find(home) else None
     for stored in chosen:
         name = stored.job.name

@@ -11,6 +11,8 @@ import typer
 from coach.cli import program
 from coach.cli.display.output import Format, Output, console, fields, print_json
 from coach.cli.options import Python, Set
+from coach.core.cluster import Role
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from coach.core.spec.job import TrainingJob
@@ -82,7 +84,6 @@ _SOURCES = {
 def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], output: Format) -> int:
     """Try a program and show what came of it; the exit code."""
     from coach.platforms.local.program_trial import run
-    from coach.report import formatting
 
     typer.echo(f"{job.name}: until it reports {job.spec.metric}, for at most {seconds:g} s", err=True)
     trial = run(job, seconds)
@@ -120,9 +121,7 @@ def _unmeasured(job: TrainingJob, trial: Trial) -> str:
 
 
 def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:
-    from coach.core.cluster import Role
     from coach.platforms.local.environment import NAMES
-    from coach.report import formatting
 
     def line(name: str, text: str) -> None:
         typer.echo(f"  {name:<12}{text}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coach.cli.options import Set
+from coach.core.cluster import Role
 
 if TYPE_CHECKING:
     from coach.jobfiles.diagnostics import Problem
@@ -53,7 +54,6 @@ def command(
 def _never_fit(jobs: Sequence[LoadedJob], nodes: str) -> Iterator[Problem]:
     """The jobs whose smallest gang the empty nodes can't hold. Raises UserError where `nodes` are none."""
     from coach.cli.simulate import parse_cluster
-    from coach.core.cluster import Role
     from coach.core.gang.plan import never_fits
     from coach.jobfiles.diagnostics import Problem
 

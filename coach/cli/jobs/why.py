@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from coach.cli.display.output import Format, Output, console, print_csv, print_json
+from coach.cli.display.output import Format, Output, console, printed
 from coach.cli.options import JobName
 
 
@@ -16,20 +16,14 @@ def command(job: JobName, output: Output = Format.TABLE) -> None:
 
     Example: coach why lenet-digits
     """
-    from coach.cli.job_lookup import find, past_jobs
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.job_lookup import past_jobs
     from coach.report.why import why
 
-    home = StateDirectory.default()
-    past = past_jobs(home)
-    found = find(past, job)
+    home, past = past_jobs([job])
+    found = past[job]
     others = {name: one.job for name, one in past.items() if one.journal == found.journal}
     lines = why(found.job, others, home.nodes(found), time.time(), orphan=found.orphan)
-    if output is Format.JSON:
-        print_json({"lines": lines})
-    elif output is Format.CSV:
-        print_csv(("line",), ({"line": line} for line in lines))
-    else:
+    if not printed(output, ({"line": line} for line in lines), ("line",), {"lines": lines}):
         screen = console()
         for line in lines:
             screen.print(line, soft_wrap=True)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
 from coach.cli.options import complete_job
+from coach.report import formatting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,38 +39,28 @@ def command(
       coach compare lenet-1 lenet-2
       coach compare small large --figure compared.png
     """
-    from coach.cli.job_lookup import find_all, past_jobs
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.job_lookup import find_all
     from coach.report.comparison import compare_jobs
 
-    home = StateDirectory.default()
-    chosen = find_all(past_jobs(home), jobs)
+    home, chosen = find_all(jobs)
     made = compare_jobs([(past.job, home.records(past)) for past in chosen])
     if figure is not None:
         from coach.report.figures.comparison import draw
         from coach.report.figures.style import save
 
         save(figure, lambda: draw(made))
-    if output is Format.JSON:
-        print_json(fields(made))
-    elif output is Format.CSV:
-        print_csv(
-            ["job", "epoch", "money", "seconds", made.metric],
-            [
-                {"job": one.name, "epoch": index + 1, "money": money, "seconds": seconds, made.metric: best}
-                for one in made.jobs
-                for index, (money, seconds, best) in enumerate(zip(one.money, one.seconds, one.best, strict=True))
-            ],
-        )
-    else:
+    rows = [
+        {"job": one.name, "epoch": index, "money": money, "seconds": seconds, made.metric: best}
+        for one in made.jobs
+        for index, (money, seconds, best) in enumerate(zip(one.money, one.seconds, one.best, strict=True), 1)
+    ]
+    if not printed(output, rows, ("job", "epoch", "money", "seconds", made.metric), fields(made)):
         _show(console(), made)
         if figure is not None:
             typer.echo(figure)
 
 
 def _show(screen: Console, made: Comparison) -> None:
-    from coach.report import formatting
-
     names = [one.name for one in made.jobs]
     lower = made.lower
 
@@ -79,13 +70,13 @@ def _show(screen: Console, made: Comparison) -> None:
         words: Callable[[float | None], str],
         low: bool,
     ) -> None:
-        shown = table((title, "right"), *((name, "right") for name in names))
-        for first, values in found:
-            known = [value for value in values if value is not None]
-            best = (min if low else max)(known) if known else None
-            cells = [words(value) + (" *" if value is not None and value == best else "  ") for value in values]
-            shown.add_row(first, *cells)
-        screen.print(shown)
+        cells = []
+        for _, values in found:
+            best = (min if low else max)((value for value in values if value is not None), default=None)
+            cells.append([words(value) + (" *" if value is not None and value == best else "  ") for value in values])
+        columns: dict[Header, Sequence[str]] = {(title, "right"): [first for first, _ in found]}
+        columns |= {(name, "right"): each for name, each in zip(names, zip(*cells, strict=True), strict=True)}
+        screen.print(table(columns))
         screen.print()
 
     currency, metric = made.currency, made.metric.upper()
@@ -98,8 +89,8 @@ def _show(screen: Console, made: Comparison) -> None:
     rows(f"TIME TO {metric}", [(value, level.seconds) for value, level in levels], formatting.duration, True)
     screen.print("* the best of its row; the best epoch so far counts")
     if made.differences:
-        shown = table("DIFFERENCE", *names)
-        for one in made.differences:
-            shown.add_row(one.field, *("-" if value is None else value for value in one.values))
+        given = zip(*(one.values for one in made.differences), strict=True)
+        columns: dict[Header, list[str]] = {"DIFFERENCE": [one.field for one in made.differences]}
+        columns |= {name: [value or "-" for value in each] for name, each in zip(names, given, strict=True)}
         screen.print()
-        screen.print(shown)
+        screen.print(table(columns))

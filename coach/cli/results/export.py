@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coach.cli.options import complete_job
+from coach.core.errors import PermanentError
 
 Jobs = Annotated[
     list[str] | None,
@@ -40,14 +41,11 @@ def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-
       coach export lenet-digits --dir results
       coach export --last --to mlflow:http://localhost:5000
     """
-    from coach.cli.job_lookup import find_all, past_jobs
-    from coach.core.errors import PermanentError
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.job_lookup import find_all
     from coach.report.export import export
     from coach.report.status import job_row
 
-    home = StateDirectory.default()
-    chosen = find_all(past_jobs(home), jobs or [], last=last)
+    home, chosen = find_all(jobs or [], last=last)
     now = time.time()
     if to:
         from coach.report import trackers

@@ -15,6 +15,7 @@ import typer
 
 from coach.cli.display.output import Format, print_json
 from coach.cli.options import JobName
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from coach.core.spec.job import TrainingJob
@@ -58,12 +59,10 @@ def command(
       coach model lenet-digits --epoch last
       coach --context kind-dev model lenet-digits
     """
-    from coach.cli.job_lookup import find, past_jobs
-    from coach.core.errors import UserError
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.job_lookup import find
     from coach.report.model_card import checkpoint_file, chosen_epoch, model_card
 
-    past = find(past_jobs(StateDirectory.default()), job)
+    _, past = find(job)
     name, spec = past.job.name, past.job.job_file
     if spec.spec.program is not None:
         raise UserError(f"{name} runs a program, which keeps its model where it chooses; coach logs {name}")

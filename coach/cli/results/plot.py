@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from coach.cli.results.export import Folder, Jobs, Last
+from coach.core.errors import PermanentError, UserError
 
 
 class Kind(StrEnum):
@@ -34,15 +35,12 @@ def command(
 
     Example: coach plot lenet-digits --dir results
     """
-    from coach.cli.job_lookup import find_all, past_jobs
-    from coach.core.errors import PermanentError, UserError
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.job_lookup import find_all
     from coach.report.figures.job import Story, plot
     from coach.report.figures.jobs import plot_together
     from coach.report.figures.style import FORMATS
 
-    home = StateDirectory.default()
-    chosen = find_all(past_jobs(home), jobs or [], last=last)
+    home, chosen = find_all(jobs or [], last=last)
     drawable = [past for past in chosen if past.job.epochs]
     for past in chosen:
         if not past.job.epochs:

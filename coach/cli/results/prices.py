@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, printed, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,11 +90,7 @@ def command(  # noqa: PLR0917 - they are options
     chosen = found if everything else list(cheapest(found, spot=spot).values())
     rows = [row for row in (_row(one, spot) for one in chosen) if row["each"] <= below]
     rows.sort(key=_ORDERS[sort])
-    if output is Format.JSON:
-        print_json(rows)
-    elif output is Format.CSV:
-        print_csv(list(rows[0]) if rows else (), rows)
-    else:
+    if not printed(output, rows, list(rows[0]) if rows else ()):
         _show(rows, everything)
     _say_age(max_age, console() if output is Format.TABLE else None)
 
@@ -122,14 +118,20 @@ _ORDERS: dict[Sort, Callable[[dict[str, Any]], tuple[Any, ...]]] = {
 def _show(rows: list[dict[str, Any]], everything: bool) -> None:
     screen = console()
     unit = f"{rows[0]['currency']}/H" if rows else ""
-    right = ("GPUS", "CORES", "GIB", unit, "A GPU OR CORE", "SPOT")
-    made = table("OFFER", "GPU", *((name, "right") for name in right), "REGION")
-    for row in rows if everything else rows[:MAX_ROWS]:
-        spot = "" if row["spot"] is None else f"{row['spot']:.4g}"
-        made.add_row(
-            row["offer"], row["gpu"], f"{row['gpus']:g}" if row["gpus"] else "", f"{row['cpu']:g}",
-            f"{row['memory']:g}", f"{row['hour']:.4g}", f"{row['each']:.4g}", spot, row["region"],
-        )  # fmt: skip
+    shown = rows if everything else rows[:MAX_ROWS]
+    made = table(
+        {
+            "OFFER": [row["offer"] for row in shown],
+            "GPU": [row["gpu"] for row in shown],
+            ("GPUS", "right"): [f"{row['gpus']:g}" if row["gpus"] else "" for row in shown],
+            ("CORES", "right"): [f"{row['cpu']:g}" for row in shown],
+            ("GIB", "right"): [f"{row['memory']:g}" for row in shown],
+            (unit, "right"): [f"{row['hour']:.4g}" for row in shown],
+            ("A GPU OR CORE", "right"): [f"{row['each']:.4g}" for row in shown],
+            ("SPOT", "right"): ["" if row["spot"] is None else f"{row['spot']:.4g}" for row in shown],
+            "REGION": [row["region"] for row in shown],
+        }
+    )
     screen.print(made if rows else "no offer is like that; all of them: coach prices --all")
     if len(rows) > MAX_ROWS and not everything:
         screen.print(f"{len(rows) - MAX_ROWS} more: coach prices --all")
@@ -142,11 +144,9 @@ def _show_functions(output: Format) -> None:
         {"offer": name, **{key: one[key] for key in ("region", "terms", "date", "source")}}
         for name, one in functions().items()
     ]
-    if output is Format.JSON:
-        print_json([row | {"prices": functions()[row["offer"]]["prices"]} for row in rows])
-    elif output is Format.CSV:
-        print_csv(list(rows[0]), rows)
-    else:
+    if not printed(
+        output, rows, list(rows[0]), [row | {"prices": functions()[row["offer"]]["prices"]} for row in rows]
+    ):
         for row in rows:
             console().print(f"{row['offer']} ({row['region']}): {row['terms']}", soft_wrap=True)
             console().print(f"  as of {row['date']}: {row['source']}", soft_wrap=True)

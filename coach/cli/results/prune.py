@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, fields, printed, table
 from coach.cli.options import complete_job
+from coach.core.errors import PermanentError, UserError
 
 
 def command(
@@ -36,12 +37,10 @@ def command(
       coach prune --dry-run
       coach prune lenet-digits --all --yes
     """
-    from coach.cli.job_lookup import find_all, past_jobs
-    from coach.core.errors import PermanentError, UserError
+    from coach.cli.job_lookup import find_all
     from coach.handler.state.checkpoints import delete, surplus
-    from coach.handler.state.state_directory import StateDirectory
 
-    chosen = find_all(past_jobs(StateDirectory.default()), jobs or [])
+    _, chosen = find_all(jobs or [])
     goes_on = [past.job for past in chosen if not past.job.ended]
     if jobs and goes_on:
         one = goes_on[0]
@@ -51,15 +50,16 @@ def command(
     ended = [past.job for past in chosen if past.job.ended]
     try:
         found = [surplus(job, everything=everything) for job in ended]
-        if output is Format.JSON:
-            print_json([fields(each) | {"files": list(each.files)} for each in found])
-        elif output is Format.CSV:
-            print_csv(["job", "file"], [{"job": each.job, "file": file} for each in found for file in each.files])
-        else:
-            made = table("NAME", ("DELETES", "right"), ("FREES", "right"), ("KEEPS EPOCH", "right"))
-            for each in found:
-                kept = ", ".join(map(str, each.keeps)) or "-"
-                made.add_row(each.job, str(len(each.files)), size(each.bytes), kept)
+        rows = [{"job": each.job, "file": file} for each in found for file in each.files]
+        if not printed(output, rows, ("job", "file"), list(map(fields, found))):
+            made = table(
+                {
+                    "NAME": [each.job for each in found],
+                    ("DELETES", "right"): [str(len(each.files)) for each in found],
+                    ("FREES", "right"): [size(each.bytes) for each in found],
+                    ("KEEPS EPOCH", "right"): [", ".join(map(str, each.keeps)) or "-" for each in found],
+                }
+            )
             console().print(made)
         many, total = sum(len(each.files) for each in found), size(sum(each.bytes for each in found))
         typer.echo(f"{many} checkpoint{'' if many == 1 else 's'} to delete, {total} to free", err=True)

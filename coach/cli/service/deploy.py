@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, print_csv, print_json, table
+from coach.cli.display.output import Format, Output, console, printed, table
 from coach.cli.options import VOLUMES, Context, Namespace
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from coach.core.spec.job import TrainingJob
@@ -54,10 +56,8 @@ def command(  # noqa: PLR0917 - they are options
       coach deploy nuclio job.yaml --delete
     """
     import asyncio
-    from dataclasses import replace
 
     from coach.cli.job_files import load
-    from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.kubernetes.settings import Settings
 
@@ -126,13 +126,6 @@ def _row(function: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]], output: Format) -> None:
-    if output is Format.JSON:
-        print_json(rows)
-    elif output is Format.CSV:
-        print_csv(list(rows[0]) if rows else list(COLUMNS), rows)
-    else:
-        made = table(*(column.upper() for column in COLUMNS), keys=2)
-        for row in rows:
-            made.add_row(*row.values())
-        console().print(made)
+    if not printed(output, rows, list(rows[0]) if rows else COLUMNS):
+        console().print(table({column.upper(): [row[column] for row in rows] for column in COLUMNS}, keys=2))
         typer.echo("deployed, with 0 replicas; a run wakes them: coach run FILE --platform nuclio", err=True)

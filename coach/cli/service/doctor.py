@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
+from coach.cli.display.output import Format, Output, console, printed
 from coach.core.optional_feature import OptionalFeature
 
 
@@ -43,9 +43,6 @@ def command(
                 screen.print(f"{check.name:<17}{check.found}", soft_wrap=True)
                 if check.next_step:
                     screen.print(f"{'':<9}{'':<17}{check.next_step}", soft_wrap=True, style="bold")
-    if output is Format.JSON:
-        print_json([fields(check) for check in found])
-    elif output is Format.CSV:
-        print_csv(("name", "status", "found", "next_step"), map(fields, found))
+    printed(output, found, ("name", "status", "found", "next_step"))
     if any(check.status is Status.FAILED for check in found):
         raise typer.Exit(5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,11 +21,8 @@ from coach.cli.options import (
     PlatformName,
     Policy,
     Python,
-    check_placement,
-    chosen_cluster,
-    controller,
-    led,
 )
+from coach.core.errors import UserError
 from coach.service.logging import LogFormat
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ def command(  # noqa: PLR0917 - they are options
       coach serve --nodes 4x2 --allow ~/jobs --log-format json
       coach serve --host 0.0.0.0 --token /run/secrets/coach --allow /srv/jobs
     """
-    from coach.core.errors import UserError
+    from coach.cli.clusters import check_placement, chosen_cluster, controller, led
     from coach.core.policies import StaticPolicy
     from coach.handler.state.state_directory import StateDirectory
     from coach.plugins import policy as parsed_policy
@@ -98,8 +96,6 @@ def command(  # noqa: PLR0917 - they are options
     home, local = StateDirectory.default(), not platform.on_cluster
 
     def ready(endpoint: Endpoint) -> None:
-        import logging
-
         logging.getLogger("coach.service").info(
             "serving at %s; token in %s; job files may name paths in %s; give it jobs: coach submit FILE; "
             "look at them: coach ui",

@@ -38,14 +38,14 @@ def command(
       coach ui lenet-digits
       coach --context kind-dev ui lenet-digits
     """
-    from coach.cli.job_lookup import find, past_jobs
+    from coach.cli.job_lookup import past_jobs
     from coach.handler import endpoint
     from coach.handler.state.state_directory import StateDirectory
     from coach.service.client import service_of
 
     home = StateDirectory.default()
     if job:
-        find(past_jobs(home), job)
+        past_jobs([job])
     if endpoint.find(home) or not serve:
         with service_of(home) as client:
             _open(client.url, client.login_codes().code, job, browser)

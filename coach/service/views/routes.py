@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from importlib import metadata
 from typing import Annotated, Any, BinaryIO
@@ -25,9 +24,8 @@ from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
 from coach.report import comparison
 from coach.report.comparison import Comparison
-from coach.report.export import as_csv
 from coach.report.model_card import checkpoint_file, chosen_epoch
-from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, LEDGER_COLUMNS
+from coach.report.row_types import EpochRow, ForecastRow, LedgerRow, as_csv
 from coach.report.status import epoch_rows, forecast_rows
 from coach.report.why import waiting
 from coach.service import schemas
@@ -289,14 +287,13 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
 async def job_table(context: InContext, known: Known, table: Annotated[Table, InPath()]) -> Response:
     """The epochs, the forecasts or the ledger of a job as CSV, with the columns of `coach export`."""
     books = await asyncio.to_thread(context.stories.books, context.service.past(known.name))
-    tables: dict[Table, tuple[tuple[str, ...], Sequence[Any]]] = {
-        Table.EPOCHS: (EPOCH_COLUMNS, epoch_rows(known, books.pauses)),
-        Table.FORECASTS: (FORECAST_COLUMNS, forecast_rows(known)),
-        Table.LEDGER: (LEDGER_COLUMNS, books.ledger),
+    tables: dict[Table, tuple[type[Any], Sequence[Any]]] = {
+        Table.EPOCHS: (EpochRow, epoch_rows(known, books.pauses)),
+        Table.FORECASTS: (ForecastRow, forecast_rows(known)),
+        Table.LEDGER: (LedgerRow, books.ledger),
     }
-    columns, rows = tables[table]
-    text = as_csv(columns, map(asdict, rows))
-    return Response(text, media_type="text/csv", headers=_named(f"{known.name}-{table.value}.csv"))
+    headers = _named(f"{known.name}-{table.value}.csv")
+    return Response(as_csv(*tables[table]), media_type="text/csv", headers=headers)
 
 
 def _named(file: str) -> dict[str, str]:

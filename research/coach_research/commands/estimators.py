@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Header, Output, console, printed, table
 
 
 def command(
@@ -37,29 +37,21 @@ def command(
     with progress_bar(len(measured.speeds) + len(measured.tasks), "evaluating") as show:
         rows = estimator_table(measured, show)
     methods = ("thesis", "optimus", "coach")
-    columns = ("section", "subject", "measure", *methods, "target")
-    if output is Format.JSON:
-        print_json([fields(row) for row in rows])
-    elif output is Format.CSV:
-        print_csv(columns, map(fields, rows))
-    else:
+    if not printed(output, rows, ("section", "subject", "measure", *methods, "target")):
         screen = console()
         for section in dict.fromkeys(row.section for row in rows):
-            made = table(
-                ("SUBJECT", "wrap"),
-                ("MEASURE", "wrap"),
-                *((method.upper(), "right") for method in methods),
-                "TARGET",
-                keys=2,
-            )
-            for row in rows:
-                if row.section == section:
-                    values = [
-                        formatting.percent(v) if v is not None else formatting.UNKNOWN
-                        for v in (row.thesis, row.optimus, row.coach)
-                    ]
-                    made.add_row(row.subject, row.measure, *values, row.target)
+            own = [row for row in rows if row.section == section]
+            columns: dict[Header, list[str]] = {
+                ("SUBJECT", "wrap"): [row.subject for row in own],
+                ("MEASURE", "wrap"): [row.measure for row in own],
+            }
+            for method in methods:
+                shares = [getattr(row, method) for row in own]
+                columns[method.upper(), "right"] = [
+                    formatting.UNKNOWN if share is None else formatting.percent(share) for share in shares
+                ]
+            columns["TARGET"] = [row.target for row in own]
             screen.print(section, style="bold")
-            screen.print(made)
+            screen.print(table(columns, keys=2))
             screen.print()
         screen.print(ORIGIN, soft_wrap=True, end="")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,47 +124,33 @@ def _list(output: Format) -> None:
 
     known = [scenarios.load(name) for name in scenarios.names()]
     rows = [{"name": one.name, "paper": one.paper, "title": one.title, "targets": len(one.targets)} for one in known]
-    if output is Format.JSON:
-        print_json(rows)
-    elif output is Format.CSV:
-        print_csv(["name", "paper", "title", "targets"], rows)
-    else:
-        made = table("NAME", ("PAPER", "wrap"), ("WHAT", "wrap"))
-        for one in known:
-            made.add_row(one.name, one.paper, one.title)
-        console().print(made)
+    if not printed(output, rows, ("name", "paper", "title", "targets")):
+        names = [one.name for one in known]
+        papers, titles = [one.paper for one in known], [one.title for one in known]
+        console().print(table({"NAME": names, ("PAPER", "wrap"): papers, ("WHAT", "wrap"): titles}))
 
 
 def _show(rows: Sequence[Comparison], output: Format) -> None:
-    if output is Format.JSON:
-        print_json(
-            [
-                {
-                    key: None if isinstance(value, float) and math.isnan(value) else value
-                    for key, value in fields(row).items()
-                }
-                for row in rows
-            ]
-        )
-    elif output is Format.CSV:
-        from coach_research.comparison import COLUMNS
+    from coach_research.comparison import JUDGED, Comparison, relative_text
 
-        print_csv(COLUMNS, [fields(row) for row in rows])
-    else:
-        from coach_research.comparison import JUDGED, relative_text
-
-        right = "right"
+    document = [
+        {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in fields(row).items()}
+        for row in rows
+    ]
+    if not printed(output, rows, Comparison, document):
         screen = console()
         for number, name in enumerate(dict.fromkeys(row.scenario for row in rows)):
-            made = table(("MEASURE", "wrap"), ("PAPER", right), ("OURS", right), ("DIFFERENCE", right),
-                         ("TOLERANCE", right), "WITHIN", "DIRECTION")  # fmt: skip
-            for row in (row for row in rows if row.scenario == name):
-                made.add_row(
-                    row.measure if row.role == JUDGED else f"{row.measure} ({row.role})", f"{row.paper:g}",
-                    f"{row.ours:.4g}", relative_text(row), f"{100.0 * row.tolerance:g} %",
-                    "yes" if row.within else "no", row.direction,
-                )  # fmt: skip
+            own = [row for row in rows if row.scenario == name]
+            columns: dict[Header, list[str]] = {
+                ("MEASURE", "wrap"): [r.measure if r.role == JUDGED else f"{r.measure} ({r.role})" for r in own],
+                ("PAPER", "right"): [f"{row.paper:g}" for row in own],
+                ("OURS", "right"): [f"{row.ours:.4g}" for row in own],
+                ("DIFFERENCE", "right"): [relative_text(row) for row in own],
+                ("TOLERANCE", "right"): [f"{100.0 * row.tolerance:g} %" for row in own],
+                "WITHIN": ["yes" if row.within else "no" for row in own],
+                "DIRECTION": [row.direction for row in own],
+            }
             if number:
                 screen.print()
             screen.print(name, style="bold")
-            screen.print(made)
+            screen.print(table(columns))

@@ -14,7 +14,7 @@ from coach.cli.jobs.plan import _show as show_plan
 from coach.cli.main import invoke
 from coach.cli.simulate import _compare
 from coach.handler.state.state_directory import StateDirectory
-from coach.report.plan import Plan, PlanRow
+from coach.report.row_types import Plan, PlanRow
 from coach.report.status import job_row
 from coach_research.commands.experiment import _show
 from coach_research.comparison import Comparison

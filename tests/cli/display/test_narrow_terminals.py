@@ -19,6 +19,7 @@ from coach.cli.display.status_lines import Running, screen
 from coach.cli.jobs.plan import _show_budgets
 from coach.cli.main import invoke
 from coach.handler.state.state_directory import StateDirectory
+from coach.platforms.base import Progress
 from coach.report.budget_plan import BudgetPlan, BudgetRow
 from coach.report.status import job_row
 from coach_research.commands.experiment import _show
@@ -135,7 +136,7 @@ def test_what_an_experiment_gave_and_what_budgets_buy(
 def test_the_live_display_cuts_no_number(width: int) -> None:
     world = half_way()
     rows = [job_row(job, world.now) for job in world.reducer.jobs.values()]
-    running = {row.name: Running(9, False, "training", 12_345, 67_890) for row in rows}
+    running = {row.name: Running("epoch 9", Progress("", "training", 12_345, 67_890)) for row in rows}
     whole = numbers(screen(rows, running, "", (1000, 40)).plain)
     shown = screen(rows, running, "", (width, 40)).plain
     assert numbers(shown) <= whole

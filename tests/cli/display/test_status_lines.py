@@ -8,7 +8,9 @@ from rich.cells import cell_len
 from coach.cli.display import summary, tables
 from coach.cli.display.output import Screen
 from coach.cli.display.status_lines import Running, job_lines, screen
-from coach.report.status import ForecastRow, JobRow, job_row
+from coach.platforms.base import Progress
+from coach.report.row_types import ForecastRow, JobRow
+from coach.report.status import job_row
 from tests.report.golden import assert_golden
 from tests.report.recorded_jobs import half_way, two_jobs
 
@@ -53,6 +55,10 @@ def row(name: str, state: str = "Training", **changes: object) -> JobRow:
     return JobRow(name=name, state=state, **{**fields, **changes})
 
 
+def epoch_8(samples: int, total: int) -> Running:
+    return Running("epoch 8", Progress("", "training", samples, total))
+
+
 ROWS = [
     row("lenet-digits"),
     row("resnet-on-cifar-with-a-long-name", "Probing", budget=None, eta=None, eta_low=None, eta_high=None),
@@ -71,8 +77,8 @@ ROWS = [
     row("done", "Succeeded", eta=None),
 ]
 RUNNING = {
-    "lenet-digits": Running(8, False, "training", 4480, 8000),
-    "resnet-on-cifar-with-a-long-name": Running(8, True, "evaluating", 960, 960),
+    "lenet-digits": epoch_8(4480, 8000),
+    "resnet-on-cifar-with-a-long-name": Running("mini-epoch 8", Progress("", "evaluating", 960, 960)),
 }
 
 
@@ -98,14 +104,14 @@ def test_jobs_that_do_something_are_shown_first_where_there_is_little_room() -> 
 
 
 def test_nothing_wide_moves_when_a_number_grows() -> None:
-    short = screen(ROWS, {"lenet-digits": Running(8, False, "training", 5, 8000)}, HINT, (100, 24)).plain
-    long = screen(ROWS, {"lenet-digits": Running(8, False, "training", 7999, 8000)}, HINT, (100, 24)).plain
+    short = screen(ROWS, {"lenet-digits": epoch_8(5, 8000)}, HINT, (100, 24)).plain
+    long = screen(ROWS, {"lenet-digits": epoch_8(7999, 8000)}, HINT, (100, 24)).plain
     assert [line.find("/ 8,000") for line in short.split("\n")] == [line.find("/ 8,000") for line in long.split("\n")]
 
 
 def test_a_full_bar_is_full_and_an_empty_one_empty() -> None:
     def bar(samples: int) -> str:
-        text = screen([ROWS[0]], {"lenet-digits": Running(8, False, "training", samples, 100)}, "", (120, 24))
+        text = screen([ROWS[0]], {"lenet-digits": epoch_8(samples, 100)}, "", (120, 24))
         return "".join(c for c in text.plain if c in "━─")
 
     assert set(bar(0)) == {"─"}

@@ -12,10 +12,15 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from coach.cli.display.output import table
+from coach.cli.display import output
+from coach.cli.display.output import Header
 from coach.cli.display.whole_table import WholeTable
 
 REASON = "needs 2 workers x 1 cpu, best partial fit 1, blocked by job lenet-digits"
+
+
+def table(*headers: Header, keys: int = 1) -> WholeTable:
+    return output.table(dict.fromkeys(headers, ()), keys)
 
 
 def jobs(count: int = 3) -> WholeTable:
