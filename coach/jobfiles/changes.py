@@ -112,7 +112,8 @@ def _put(document: YamlNode, path: tuple[str, ...], value: YamlNode) -> None:
     node = document
     for at, name in enumerate(path):
         if node.kind is not dict:
-            raise UserError(f"--set {'.'.join(path)}: {path[at - 1]} has no fields in the job file")
+            there = f"{path[at - 1]} is {show(node.plain())} in the job file"
+            raise UserError(f"--set {'.'.join(path)}: {there}, and has no fields")
         last = at == len(path) - 1
         found = node.find(name)
         place = (found[1].line, found[1].column) if found else (node.line, node.column)

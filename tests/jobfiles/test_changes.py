@@ -61,7 +61,7 @@ def test_what_is_no_field_and_value_is_refused(text: str) -> None:
     [
         ("seeed=3", '--set:1:1 spec.seeed: no such field ("seeed") - did you mean seed?'),
         ("workers.max=many", '--set:1:1 spec.workers.max: not a whole number ("many") - a whole number from 1 to 1024'),
-        ("workers.max.most=3", "--set spec.workers.max.most: max has no fields in the job file"),
+        ("workers.max.most=3", "--set spec.workers.max.most: max is 2 in the job file, and has no fields"),
     ],
 )
 def test_a_wrong_value_is_a_mistake_of_the_option_not_of_the_file(tmp_path: Path, text: str, message: str) -> None:

@@ -332,7 +332,7 @@ class SpecModel(BaseModel):
 
     @classmethod
     def meaning(cls, field: str) -> str | None:
-        """What a field means: the text below it, which is read from the source when somebody asks."""
+        """What a field means: the text below it, which is read from the source when it is asked for."""
         kinds = (kind for kind in cls.__mro__ if issubclass(kind, SpecModel))
         found = (_texts(kind.__module__).get((kind.__name__, field)) for kind in kinds)
         return next(filter(None, found), cls.model_fields[field].description)
