@@ -61,17 +61,16 @@ async def obey(found: Object, service: Service) -> str:
 
 def status_of(found: Object, row: AccountRow | None, problem: str, now: float) -> dict[str, Any]:
     """The status of an object, whose account has `row`. `problem`: why it has not the object's terms."""
-    before, generation = found.get("status", {}), found["metadata"]["generation"]
+    generation = found["metadata"]["generation"]
     deleting = "deletionTimestamp" in found["metadata"]
     reason = ("InUse" if deleting else "Invalid") if problem else "InForce"
     said = problem or "its terms are in force"
-    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now, as_now=True)
+    ready = status.condition(found, ConditionType.READY, not problem, reason, said, now, as_now=True)
     if row is None:
         return status.to_json(TrainingBudgetStatus(observed_generation=generation, conditions=[ready]))
     out = row.noticed == NOTICES[-1]
-    exhausted = status.condition(
-        ConditionType.EXHAUSTED, out, "Noticed" if out else "MoneyLeft", _spent(row), generation, before, now
-    )
+    reason = "Noticed" if out else "MoneyLeft"
+    exhausted = status.condition(found, ConditionType.EXHAUSTED, out, reason, _spent(row), now)
     return status.to_json(_of(row, generation, [ready, exhausted]))
 
 

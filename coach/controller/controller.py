@@ -264,15 +264,12 @@ class Controller:
     async def _report(self, found: Object) -> None:
         """Write the status where it has changed."""
         metadata, before = found["metadata"], found.get("status", {})
-        uid, generation, now = metadata["uid"], metadata["generation"], self._service.handler.now()
-        job = self._job(found)
+        uid, now, job = metadata["uid"], self._service.handler.now(), self._job(found)
         if job is not None:
             start = self._expected_starts(now).get(job.name) if not job.pods else None
-            made = status.of_job(job, self._service.row(job.name), generation, before, now, start=start)
-        elif uid in self._refused:
-            made = status.of_mistake(self._refused[uid][1], generation, before, now)
-        elif found["spec"].get("suspend"):
-            made = status.of_suspended(generation, before, now)
+            made = status.of_job(found, job, self._service.row(job.name), now, start)
+        elif uid in self._refused or found["spec"].get("suspend"):
+            made = status.without_job(found, self._refused.get(uid, (0, ""))[1], now)
         else:
             return
         last, at = self._written.get(uid, (before, 0.0))

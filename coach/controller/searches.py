@@ -62,16 +62,14 @@ async def obey(found: Object, service: Service, base: Path) -> str:
 
 def status_of(found: Object, row: SearchRow | None, problem: str, now: float) -> dict[str, Any]:
     """The status of an object, whose search has `row`. `problem`: why it cannot be searched so."""
-    before, generation = found.get("status", {}), found["metadata"]["generation"]
+    generation = found["metadata"]["generation"]
     reason, said = ("Invalid", problem) if problem else ("Searching", "it can be searched so")
-    ready = status.condition(ConditionType.READY, not problem, reason, said, generation, before, now, as_now=True)
+    ready = status.condition(found, ConditionType.READY, not problem, reason, said, now, as_now=True)
     if row is None:
         return status.to_json(TrainingSearchStatus(observed_generation=generation, conditions=[ready]))
     over = not row.running
     said = row.outcome or "trials go on"
-    complete = status.condition(
-        ConditionType.COMPLETE, over, "Ended" if over else "Searching", said, generation, before, now
-    )
+    complete = status.condition(found, ConditionType.COMPLETE, over, "Ended" if over else "Searching", said, now)
     finals = "" if row.final_mean is None else f", {row.final_mean:.4g} with {len(row.final_values)} other seeds"
     made = TrainingSearchStatus(
         observed_generation=generation,

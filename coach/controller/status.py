@@ -20,6 +20,7 @@ from coach.jobfiles.resource_status import (
     TrainerStatus,
     TrainingJobStatus,
 )
+from coach.platforms.kubernetes_api.client import Object
 from coach.report import formatting
 from coach.report.row_types import JobRow
 
@@ -42,15 +43,13 @@ _MOST_METRICS = 16
 _LONGEST = 1000
 
 
-def of_job(
-    job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float, *, start: Interval | None = None
-) -> dict[str, Any]:
-    """The status of a job that the service has. `before`: the object's status, whose times are kept.
+def of_job(found: Object, job: Job, row: JobRow, now: float, start: Interval | None) -> dict[str, Any]:
+    """The status of an object whose job the service has. Times of its present status are kept.
 
     `start`: in how many seconds the job is expected to start, of one that waits.
     """
     status = TrainingJobStatus(
-        observed_generation=generation,
+        observed_generation=found["metadata"]["generation"],
         state=State(row.state),
         reason=row.reason,
         message=row.message[:_LONGEST],
@@ -67,11 +66,11 @@ def of_job(
         if row.budget is None
         else f"{formatting.plain_amount(row.budget)} {row.currency}",
         eta=None if row.eta is None else time_of(now + row.eta),
-        expected_start=_expected_start(start, before, now),
+        expected_start=_expected_start(start, found.get("status", {}), now),
         start_time=time_of(job.started_at),
         completion_time=time_of(job.ended_at),
         trainer_status=_progress(job, row),
-        conditions=_conditions(job, row, generation, before, now),
+        conditions=_conditions(found, job, row, now),
     )
     return to_json(status)
 
@@ -87,35 +86,20 @@ def _expected_start(start: Interval | None, before: dict[str, Any], now: float) 
     return ExpectedStart(earliest=low, expected=expected, latest=high)
 
 
-def of_mistake(message: str, generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
-    """The status of an object that is no job."""
-    return _without_job(State.FAILED, ConditionType.FAILED, "Invalid", message, generation, before, now)
-
-
-def of_suspended(generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
-    """The status of an object that was suspended before its job began."""
-    reason, message = Reason.SUSPENDED.value, "spec.suspend is true"
-    return _without_job(State.WAITING, ConditionType.SUSPENDED, reason, message, generation, before, now)
-
-
-def _without_job(  # noqa: PLR0917
-    state: State,
-    kind: ConditionType,
-    reason: str,
-    message: str,
-    generation: int,
-    before: dict[str, Any],
-    now: float,
-) -> dict[str, Any]:
-    return to_json(
-        TrainingJobStatus(
-            observed_generation=generation,
-            state=state,
-            reason=reason,
-            message=message[:_LONGEST],
-            conditions=[condition(kind, True, reason, message, generation, before, now)],
-        )
+def without_job(found: Object, mistake: str, now: float) -> dict[str, Any]:
+    """The status of an object that is no job, by a mistake, or that was suspended before its job began."""
+    state, kind, reason, message = State.FAILED, ConditionType.FAILED, "Invalid", mistake
+    if not mistake:
+        state, kind, reason = State.WAITING, ConditionType.SUSPENDED, Reason.SUSPENDED.value
+        message = "spec.suspend is true"
+    status = TrainingJobStatus(
+        observed_generation=found["metadata"]["generation"],
+        state=state,
+        reason=reason,
+        message=message[:_LONGEST],
+        conditions=[condition(found, kind, True, reason, message, now)],
     )
+    return to_json(status)
 
 
 def mistakes(error: JobFileError) -> str:
@@ -149,7 +133,7 @@ def event_of(found: dict[str, Any], reason: str, message: str, now: float, *, wa
     }
 
 
-def _conditions(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float) -> list[Condition]:
+def _conditions(found: Object, job: Job, row: JobRow, now: float) -> list[Condition]:
     ready = bool(job.pods) and all(held.ready for held in job.pods.values())
     failed = job.ended and job.state is not State.SUCCEEDED
     holds = {
@@ -161,25 +145,23 @@ def _conditions(job: Job, row: JobRow, generation: int, before: dict[str, Any], 
     # An end that is no failure of the job is named by its state: BudgetExhausted, TargetUnreachable, Cancelled.
     ended = job.state.value if failed and job.state is not State.FAILED else row.reason
     reasons = dict.fromkeys(holds, row.reason) | {ConditionType.FAILED: ended}
-    return [
-        condition(kind, value, reasons[kind], row.message, generation, before, now) for kind, value in holds.items()
-    ]
+    return [condition(found, kind, value, reasons[kind], row.message, now) for kind, value in holds.items()]
 
 
 def condition(  # noqa: PLR0917
+    found: Object,
     kind: ConditionType,
     holds: bool,
     reason: str,
     message: str,
-    generation: int,
-    before: dict[str, Any],
     now: float,
     *,
     as_now: bool = False,
 ) -> Condition:
-    """A condition; reason and message are those of its last change, as in Kubernetes's conventions, or `as_now`."""
+    """A condition; reason and message are those of its last change, as in Kubernetes's conventions, or as now."""
     status, since = "True" if holds else "False", time_of(now) or ""
-    old = next((found for found in before.get("conditions") or () if found.get("type") == kind), None)
+    before = found.get("status", {}).get("conditions") or ()
+    old = next((one for one in before if one.get("type") == kind), None)
     if old and old.get("status") == status:
         since = old["lastTransitionTime"]
         if not as_now:
@@ -187,7 +169,7 @@ def condition(  # noqa: PLR0917
     return Condition(
         type=kind.value,
         status=status,  # type: ignore[arg-type]
-        observed_generation=generation,
+        observed_generation=found["metadata"]["generation"],
         last_transition_time=since,
         reason=reason,
         message=message[:_LONGEST],
