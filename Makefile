@@ -36,7 +36,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-commands test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-platforms test-commands test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -104,10 +104,10 @@ recording: setup
 bench: setup data
 	@.venv/bin/python -m benchmarks.training.one_machine
 
-# Four parts at once, each in its own fixed order; a line says which part it is of. Those that start processes wait for
-# them most of the time.
+# Parts at once, each in its own fixed order; a line says which part it is of. Those that start processes wait for them
+# most of the time.
 test: setup data
-	@$(MAKE) --no-print-directory -j4 test-commands test-processes test-core test-logic test-go
+	@$(MAKE) --no-print-directory -j5 test-platforms test-commands test-processes test-core test-logic test-go
 	@echo "Not run here: make test-research (the papers' policies), make test-pytorch (needs PyTorch), make test-root (needs root"
 	@echo 'and iproute2, util-linux, procps), make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
@@ -128,12 +128,17 @@ test-research: setup data
 
 # The folders that have such tests: reading all the others takes half a minute.
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
-PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles tests/platforms
+PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles
+PLATFORMS := tests/platforms
+STARTED := processes and not full and not root and not kubernetes and not pytorch and not web
 test-processes: setup data control-plane
-	@$(PYTEST) -q $(PROCESSES) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
+	@$(PYTEST) -q $(PROCESSES) -m '$(STARTED)' | sed -u 's/^/processes | /'
+
+test-platforms: setup data control-plane
+	@$(PYTEST) -q $(PLATFORMS) -m '$(STARTED)' | sed -u 's/^/platforms | /'
 
 test-commands: setup data control-plane helm
-	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/commands | /'
+	@$(PYTEST) -q $(COMMANDS) -m '$(STARTED)' | sed -u 's/^/commands | /'
 
 test-web: setup data
 	@$(PYTEST) -q tests/web -m 'web$(if $(ALL),, and not full)'
@@ -155,7 +160,7 @@ test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-core test-logic test-processes test-commands test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
+test-quick test-core test-logic test-processes test-platforms test-commands test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm $(if $(ALL),object-store)

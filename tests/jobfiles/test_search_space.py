@@ -141,7 +141,7 @@ def test_a_trial_is_an_ordinary_job_that_the_searchs_account_pays(
     [
         (spec("digits"), {"optimizer.learningRate": -1.0}, "learningRate"),
         (spec("digits"), {"optimiser.lr": 0.1}, "optimiser"),
-        (spec("digits"), {"seed.x": 1}, "seed has no fields"),
+        (spec("digits"), {"seed.x": 1}, "seed is 0 in the job file, and has no fields"),
         (PROGRAM, {"rate": 0.1}, "the command has no {rate}"),
     ],
 )
