@@ -30,7 +30,7 @@ def function_pod(name: str, node: str) -> dict[str, object]:
         "name": "function",
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "args": ["worker", "--name", name],
+        "args": ["worker"],
         "securityContext": {
             "readOnlyRootFilesystem": True,
             "allowPrivilegeEscalation": False,
