@@ -113,7 +113,7 @@ def test_a_function_runs_as_the_images_user_and_may_write_to_tmp_only(
 def test_kubectl_logs_shows_the_functions_log(cluster: ExistingCluster, pods: dict[str, str]) -> None:
     pod = next(iter(pods))
     lines = [json.loads(line) for line in cluster.kubectl("logs", pod).splitlines()]
-    assert {line["function"] for line in lines} == {pod}
+    assert {line["function"] for line in lines} == {"coach-worker"}
     assert "ready" in [line["message"] for line in lines]
 
 
