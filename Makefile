@@ -1,7 +1,7 @@
 # make setup       both environments and the digits (every other target does it by itself);
 #                  FRAMEWORK=pytorch: for PyTorch, which you install yourself, in place of MXNet
 # make demo        one real job to its target, table and figures at the end; FRAMEWORK=pytorch: the same in PyTorch
-# make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
+# make test        what must pass before anything lands, in 12 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: one to three minutes
 # make test-research  the policies and experiments of the papers: the second package, research/
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
