@@ -89,8 +89,9 @@ class _Run:
             out, said = done.communicate(timeout=PATIENCE)
         finally:
             if service is not None:
-                service.send_signal(signal.SIGTERM)
-                service.wait(timeout=PATIENCE)
+                with service:  # its pipes are closed
+                    service.send_signal(signal.SIGTERM)
+                    service.wait(timeout=PATIENCE)
         if done.returncode != 0:
             return [f"exit code {done.returncode}: {said[-300:]}"], struck
         return list(self._lost(json.loads(out), tried)), struck
