@@ -1,6 +1,6 @@
 """`coach experiment --quick`, for real: every experiment leaves its table, its numbers and its figures.
 
-`make all-tests` runs all of them; `make test` one.
+`make all-tests` runs all of them; `make test-research` one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import pytest
 
 from coach_research import scenario
 from coach_research.experiment import COLUMNS
+
+#: All experiments take more than pytest's usual limit.
+pytestmark = pytest.mark.timeout(1800)
 
 
 def experiment(folder: Path, *names: str) -> str:
