@@ -18,8 +18,19 @@ if TYPE_CHECKING:
 #: Why a container waits for longer than it should. The kubelet tries again; what is amiss may still be mended.
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
 _CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
-#: Of these are the typed reasons of Coach's own scheduler (`docs/reference/scheduler.md`).
-_REASONS = frozenset(Reason)
+#: Typed reasons of Coach's own scheduler (`docs/reference/scheduler.md`). No other word of a message is a job's reason:
+#: who may write a pod's status could end the job by one.
+_SCHEDULER = frozenset(
+    {
+        Reason.MISCONFIGURED,
+        Reason.WAITING_MEMBERS,
+        Reason.WAITING_CAPACITY,
+        Reason.SHADOW_RESERVED,
+        Reason.NEVER_FITS,
+        Reason.DRAINING,
+        Reason.PLACING,
+    }
+)
 #: Reasons of the condition DisruptionTarget that are no fault of the pod, of its memory or of its disk.
 _DISRUPTIONS = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
 #: Exit code of a process that the kernel killed with SIGKILL.
@@ -117,7 +128,7 @@ def waiting(pod: Object) -> tuple[Reason, str] | None:
     if condition.get("status") == "False":
         # Coach's scheduler begins with its typed reason, `WaitingCapacity: needs ...`.
         word, _, rest = str(condition.get("message", "")).partition(": ")
-        if word in _REASONS:
+        if word in _SCHEDULER:
             return Reason(word), rest
         if gates := [one["name"] for one in pod["spec"].get("schedulingGates") or ()]:
             return Reason.WAITING_CAPACITY, f"SchedulingGated: until {', '.join(gates)} is taken away"

@@ -29,6 +29,10 @@ def unscheduled(message: str) -> dict[str, Any]:
     [
         ({"phase": "Pending"}, None),
         (
+            unscheduled("TargetReached: a word that ends jobs"),
+            (Reason.WAITING_CAPACITY, "Unschedulable: TargetReached: a word that ends jobs"),
+        ),
+        (
             unscheduled("WaitingCapacity: needs 2 workers x 1 cpu, best partial fit 1"),
             (Reason.WAITING_CAPACITY, "needs 2 workers x 1 cpu, best partial fit 1"),
         ),
