@@ -59,6 +59,7 @@ type Store struct {
 	assignments  map[string]*Assignment            // by UID
 	planned      map[string]map[string]*Assignment // by node, then UID: the assignments whose capacity this store reserves
 	members      map[string]map[identity.Key]int   // on each node, bound or assigned; inner maps are never changed in place
+	bound        map[string]map[string]bool        // by node: UIDs of the pods that are bound to it
 	held         float64                           // core-seconds of assignments until Permit, or until they were dropped
 	binding      float64                           // core-seconds of assignments from Permit to the binding
 	plannedCount atomic.Int64                      // of assignments in phase Planned, readable without the lock
@@ -67,7 +68,7 @@ type Store struct {
 // New empty store.
 func New() *Store {
 	return &Store{pods: map[string]Pod{}, gangs: map[identity.Key]map[string]bool{}, assignments: map[string]*Assignment{},
-		planned: map[string]map[string]*Assignment{}, members: map[string]map[identity.Key]int{}}
+		planned: map[string]map[string]*Assignment{}, members: map[string]map[identity.Key]int{}, bound: map[string]map[string]bool{}}
 }
 
 // Update adds or changes a pod, and reports whether anything changed that matters here. The assignment of a bound pod is deleted.
@@ -76,7 +77,7 @@ func (s *Store) Update(pod Pod, now time.Time) (changed bool) {
 	defer s.mu.Unlock()
 	before, known := s.pods[pod.UID]
 	if known {
-		s.removeMember(before.Node, before.Gang)
+		s.unbind(before)
 	}
 	if pod.Node != "" || pod.Deleting {
 		s.unassign(pod.UID, now)
@@ -86,7 +87,7 @@ func (s *Store) Update(pod Pod, now time.Time) (changed bool) {
 		s.gangs[pod.Gang] = map[string]bool{}
 	}
 	s.gangs[pod.Gang][pod.UID] = true
-	s.addMember(pod.Node, pod.Gang)
+	s.bind(pod)
 	return !known || before.Node != pod.Node || before.Deleting != pod.Deleting || !maps.Equal(before.Requests, pod.Requests)
 }
 
@@ -99,7 +100,7 @@ func (s *Store) Delete(uid string, now time.Time) (Pod, bool) {
 		return Pod{}, false
 	}
 	s.unassign(uid, now)
-	s.removeMember(pod.Node, pod.Gang)
+	s.unbind(pod)
 	delete(s.pods, uid)
 	if delete(s.gangs[pod.Gang], uid); len(s.gangs[pod.Gang]) == 0 {
 		delete(s.gangs, pod.Gang)
@@ -321,6 +322,17 @@ func (s *Store) GangsOn(nodes []string) []map[identity.Key]int {
 	return members
 }
 
+// BoundTo gives the pods of gangs that are bound to a node, also those being deleted, sorted by UID.
+func (s *Store) BoundTo(node string) []Pod {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var bound []Pod
+	for _, uid := range slices.Sorted(maps.Keys(s.bound[node])) {
+		bound = append(bound, s.pods[uid])
+	}
+	return bound
+}
+
 // RequestsOf the pods of a gang that are bound (also those being deleted) or assigned, by node.
 func (s *Store) RequestsOf(gang identity.Key) map[string][]Resources {
 	s.mu.RLock()
@@ -421,6 +433,26 @@ func (s *Store) unplan(assignment *Assignment) {
 	s.plannedCount.Add(-1)
 }
 
+// bind notes the node of a pod that has one; the caller holds mu.
+func (s *Store) bind(pod Pod) {
+	if pod.Node == "" {
+		return
+	}
+	s.addMember(pod.Node, pod.Gang)
+	if s.bound[pod.Node] == nil {
+		s.bound[pod.Node] = map[string]bool{}
+	}
+	s.bound[pod.Node][pod.UID] = true
+}
+
+// unbind undoes bind; the caller holds mu.
+func (s *Store) unbind(pod Pod) {
+	s.removeMember(pod.Node, pod.Gang)
+	if delete(s.bound[pod.Node], pod.UID); len(s.bound[pod.Node]) == 0 {
+		delete(s.bound, pod.Node)
+	}
+}
+
 func (s *Store) addMember(node string, gang identity.Key)    { s.count(node, gang, 1) }
 func (s *Store) removeMember(node string, gang identity.Key) { s.count(node, gang, -1) }
 
@@ -441,10 +473,16 @@ func (s *Store) count(node string, gang identity.Key, by int) {
 	}
 }
 
-// Has reports whether a pod is known.
-func (s *Store) Has(uid string) bool {
+// Pod of a UID, if it is known.
+func (s *Store) Pod(uid string) (Pod, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	_, known := s.pods[uid]
+	pod, known := s.pods[uid]
+	return pod, known
+}
+
+// Has reports whether a pod is known.
+func (s *Store) Has(uid string) bool {
+	_, known := s.Pod(uid)
 	return known
 }

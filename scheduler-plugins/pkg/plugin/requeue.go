@@ -162,12 +162,14 @@ func (s *State) podChanged(ctx context.Context, object *v1.Pod) {
 // podDeleted handles a pod that is gone. A plan that counted on it is dropped.
 func (s *State) podDeleted(object *v1.Pod) {
 	assignment, assigned := s.gangPods.AssignmentOf(string(object.UID))
+	if pod, known := s.gangPods.Pod(string(object.UID)); known {
+		s.keepRoom(pod)
+	}
 	pod, ours := s.gangPods.Delete(string(object.UID), s.clock.Now())
 	if ours {
 		if assigned && !assignment.Optional && assignment.Phase != gangstate.Permitted {
 			s.dropPlan(pod.Gang, 0)
 		}
-		s.keepRoom(pod)
 		s.forgetGang(pod.Gang)
 		s.requeue.Gang(pod.Gang, 0)
 		s.preemption.queue.AddAfter(pod.Gang, 0)

@@ -29,7 +29,7 @@ type Cluster struct {
 
 // Take a snapshot of the nodes of a scheduling cycle, without the capacity that plans reserve.
 func (c *NodeCache) Take(nodes []fwk.NodeInfo, gangPods *gangstate.Store) *Cluster {
-	c.update(nodes)
+	c.update(nodes, gangPods)
 	r := &Cluster{infos: c.infos, dimensions: c.dimensions}
 	free := c.vectors()
 	for _, node := range gangPods.NodesWithPlans() {
