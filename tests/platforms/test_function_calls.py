@@ -79,6 +79,7 @@ def test_a_call_that_is_cancelled_at_any_step_leaves_no_connection_open() -> Non
         call.cancel()
         await asyncio.wait({call})
 
+    gc.collect()  # what other tests left
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for step in range(STEPS):

@@ -94,6 +94,9 @@ class Kubelets:
 
     async def run(self, name: str, node: str, address: str) -> None:
         await self.bind(name, node)
+        await self.ready(name, address)
+
+    async def ready(self, name: str, address: str) -> None:
         ready = [{"type": "Ready", "status": "True"}]
         await self.status(name, phase="Running", podIP=address, podIPs=[{"ip": address}], conditions=ready)
 

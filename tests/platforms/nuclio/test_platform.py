@@ -44,14 +44,16 @@ class Nuclio(Kubelets):
     async def start(self, starting: asyncio.Task[Any], pod: PodId = WORKER, address: str = "10.1.1.7") -> str:
         """Run the pods of a function until the platform takes one for ready; its name."""
         name = ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not starting.done():
                 for one in await self.pods(pod):  # one that a Deployment made before it was parked goes again
-                    if not one["spec"].get("nodeName") and one["spec"]["schedulerName"] == "coach":
+                    if not one["status"].get("podIP") and one["spec"]["schedulerName"] == "coach":
                         name = str(one["metadata"]["name"])
                         with contextlib.suppress(TimeoutError, AssertionError):
-                            async with asyncio.timeout(1):
-                                await self.run(name, "n1", address)
+                            async with asyncio.timeout(5):
+                                if not one["spec"].get("nodeName"):
+                                    await self.bind(name, "n1")
+                                await self.ready(name, address)
                 await asyncio.sleep(0.05)
         return name
 
