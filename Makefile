@@ -3,6 +3,7 @@
 # make demo        one real job to its target, table and figures at the end; FRAMEWORK=pytorch: the same in PyTorch
 # make test        what must pass before anything lands, in 12 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: one to three minutes
+# make test-packaging  wheels, chart, CRDs, images, releases (needs Go for all of them)
 # make test-research  the policies and experiments of the papers: the second package, research/
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
 # make test-web    the page in a real browser (needs Debian's chromium); ALL=1: all of its tests
@@ -36,7 +37,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-platforms test-commands test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -108,7 +109,7 @@ bench: setup data
 # most of the time.
 test: setup data
 	@$(MAKE) --no-print-directory -j5 test-platforms test-commands test-processes test-core test-logic test-go
-	@echo "Not run here: make test-research (the papers' policies), make test-pytorch (needs PyTorch), make test-root (needs root"
+	@echo "Not run here: make test-research (the papers' policies), make test-packaging (wheels, chart), make test-pytorch (needs PyTorch), make test-root (needs root"
 	@echo 'and iproute2, util-linux, procps), make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
 test-quick: setup data
@@ -121,13 +122,13 @@ test-core: setup data
 	@$(PYTEST) -q $(CORE) -m '$(LOGIC)' | sed -u 's/^/core | /'
 
 test-logic: setup data
-	@$(PYTEST) -q tests $(CORE:%=--ignore=%) --ignore=tests/research -m '$(LOGIC)' | sed -u 's/^/logic | /'
+	@$(PYTEST) -q tests $(CORE:%=--ignore=%) --ignore=tests/research --ignore=tests/packaging -m '$(LOGIC)' | sed -u 's/^/logic | /'
 
 test-research: setup data
 	@$(PYTEST) -q tests/research -m 'not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/research | /'
 
 # The folders that have such tests: reading all the others takes half a minute.
-COMMANDS := tests/cli tests/service tests/chaos tests/packaging
+COMMANDS := tests/cli tests/service tests/chaos
 PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles
 PLATFORMS := tests/platforms
 STARTED := processes and not full and not root and not kubernetes and not pytorch and not web
@@ -137,8 +138,12 @@ test-processes: setup data control-plane
 test-platforms: setup data control-plane
 	@$(PYTEST) -q $(PLATFORMS) -m '$(STARTED)' | sed -u 's/^/platforms | /'
 
-test-commands: setup data control-plane helm
+test-commands: setup data control-plane
 	@$(PYTEST) -q $(COMMANDS) -m '$(STARTED)' | sed -u 's/^/commands | /'
+
+PACKAGING := tests/packaging
+test-packaging: setup data control-plane helm
+	@$(PYTEST) -q $(PACKAGING) -m 'not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/packaging | /'
 
 test-web: setup data
 	@$(PYTEST) -q tests/web -m 'web$(if $(ALL),, and not full)'
@@ -160,7 +165,7 @@ test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-core test-logic test-processes test-platforms test-commands test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
+test-quick test-core test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm $(if $(ALL),object-store)
@@ -210,7 +215,7 @@ all-tests: setup data control-plane helm object-store
 	@.venv/bin/python scripts/test_record.py all
 
 RUNS := 10
-soak: setup data control-plane helm
+soak: setup data control-plane
 	@.venv/bin/python scripts/test_record.py soak $(RUNS)
 
 # What tests start, built where Go is: etcd and kube-apiserver in one program, and Helm.

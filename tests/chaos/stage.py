@@ -297,7 +297,7 @@ class Stage:
 
     async def _note_zygote(self, pod: PodId, address: str) -> None:
         with contextlib.suppress(httpx.HTTPError):
-            answer = await self._http.post(f"http://{address}/", json={"op": "health"}, timeout=5)
+            answer = await self._http.post(f"http://{address}/", json={"op": "health"}, timeout=60)
             self._zygotes[pod] = answer.json()["zygote_pid"]
 
     async def _strike(self, name: str, fault: Fault) -> str:

@@ -27,7 +27,7 @@ async def _kill_a_server_after_a_copy(stage: Stage) -> int:
 
     async def ask(role: Role, index: int, **body: Any) -> dict[str, Any]:
         address = stage._addresses[PodId(KILLED, role, index)]
-        answer: dict[str, Any] = (await stage._http.post(f"http://{address}/", json=body, timeout=10)).json()
+        answer: dict[str, Any] = (await stage._http.post(f"http://{address}/", json=body, timeout=60)).json()
         return answer
 
     copied = 0

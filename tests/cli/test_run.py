@@ -135,7 +135,7 @@ def processes_of(home: StateDirectory) -> list[str]:
 
 
 def assert_nothing_left(home: StateDirectory) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while left := processes_of(home):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

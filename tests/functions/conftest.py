@@ -31,7 +31,7 @@ def mark() -> Iterator[str]:
     """
     made = uuid.uuid4().hex
     yield made
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while (left := living(made)) and time.monotonic() < until:
         time.sleep(0.02)
     assert not left, f"processes left behind: {left}"

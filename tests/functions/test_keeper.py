@@ -101,17 +101,17 @@ def test_nothing_that_a_program_started_is_left(tmp_path: Path, name: str, end: 
         else:
             children = Path(f"/proc/{kept.process.pid}/task/{kept.process.pid}/children").read_text()
             os.kill(int(children.split()[0]), signal.SIGKILL)
-        assert kept.process.wait(30) == 128 + signal.SIGKILL
+        assert kept.process.wait(120) == 128 + signal.SIGKILL
         assert not any(map(is_alive, pids(tmp_path)))
     finally:
         kept.let_go()
-        kept.process.wait(30)
+        kept.process.wait(120)
 
 
 def test_the_exit_code_is_the_programs_and_its_mark_is_removed(tmp_path: Path) -> None:
     (tmp_path / "mark").touch()
     kept = Kept(tmp_path, "raise SystemExit(7)")
-    assert kept.process.wait(30) == 7
+    assert kept.process.wait(120) == 7
     assert not (tmp_path / "mark").exists()
     kept.let_go()
 
@@ -121,7 +121,7 @@ def test_an_orphan_ends_while_the_program_goes_on(tmp_path: Path) -> None:
     eventually(lambda: pids(tmp_path) and not is_alive(pids(tmp_path)[0]))
     assert kept.process.poll() is None
     kept.let_go()
-    kept.process.wait(30)
+    kept.process.wait(120)
 
 
 def test_a_process_that_is_to_be_kept_outlasts_the_program_but_not_the_lifeline(tmp_path: Path) -> None:
@@ -137,5 +137,5 @@ os.write(int(os.environ["COACH_KEPT_FD"]), b"%d\\n" % pid)
     eventually(lambda: pids(tmp_path) and not (tmp_path / "mark").exists())
     assert kept.process.poll() is None and is_alive(pids(tmp_path)[0])
     kept.let_go()
-    assert kept.process.wait(30) == 0
+    assert kept.process.wait(120) == 0
     assert not is_alive(pids(tmp_path)[0])

@@ -58,7 +58,7 @@ def test_strangers_are_sent_away_and_change_nothing(line: tuple) -> None:
         b"[]\n",
         b"\xff\n",
     ):
-        with socket.create_connection(("127.0.40.1", port + 1), timeout=5) as stranger:
+        with socket.create_connection(("127.0.40.1", port + 1), timeout=30) as stranger:
             stranger.sendall(said)
             assert stranger.recv(10) == b""
     eventually(lambda: received(heard, "scheduler 0", "joined"))
@@ -81,6 +81,6 @@ def test_a_member_waits_for_a_scheduler_that_starts_later(line: tuple) -> None:
     thread = threading.Thread(target=join, args=("worker", 0))
     thread.start()
     join("scheduler")
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
     eventually(lambda: received(heard, "scheduler 0", "joined"))

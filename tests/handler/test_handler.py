@@ -420,7 +420,7 @@ def kill_after(path: Path, memory: FakePlatform, records: int, job: TrainingJob)
         try:
             if job.name not in handler.jobs:
                 handler.submit(job, path.parent.as_uri())
-            await asyncio.wait_for(handler.wait(lambda: job.name in handler.jobs and handler.jobs[job.name].ended), 20)
+            await asyncio.wait_for(handler.wait(lambda: job.name in handler.jobs and handler.jobs[job.name].ended), 60)
             return False
         except Killed:
             return True

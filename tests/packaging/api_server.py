@@ -113,7 +113,7 @@ def _client(folder: Path, url: str, token: str, name: str) -> Client:
     path.write_text(yaml.safe_dump(config))
     headers = {"authorization": f"Bearer {token}"}
     # Certificate checks are the kubeconfig's; here the address is one that we have just started.
-    return Client(httpx.Client(base_url=url, headers=headers, verify=False, timeout=30), path)
+    return Client(httpx.Client(base_url=url, headers=headers, verify=False, timeout=60), path)
 
 
 def _free_ports(count: int) -> list[int]:

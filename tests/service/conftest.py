@@ -117,7 +117,7 @@ async def running(home: StateDirectory, platform: FakePlatform, folders: Sequenc
         with contextlib.closing(service):
             async with (
                 handler,
-                httpx.AsyncClient(transport=transport, base_url=f"{URL}{API}", headers=headers, timeout=30) as http,
+                httpx.AsyncClient(transport=transport, base_url=f"{URL}{API}", headers=headers, timeout=60) as http,
             ):
                 service.begin()
                 yield Api(service, platform, http, folder)

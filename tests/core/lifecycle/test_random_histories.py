@@ -50,7 +50,7 @@ def histories(draw_from: Any) -> Scenario:
     return dice.pick(draw, draw_elastic)(dice)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(histories())
 def test_every_job_ends_and_no_rule_is_broken_on_the_way(scenario: Scenario) -> None:
     """Never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, and fold == state."""

@@ -37,7 +37,7 @@ BLOCK = 1000
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(first, marks=pytest.mark.full if first > BLOCK else pytest.mark.standard)
+        pytest.param(first, marks=pytest.mark.full if first else pytest.mark.standard)
         for first in range(0, HISTORIES, BLOCK)
     ],
 )

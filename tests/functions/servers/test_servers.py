@@ -56,7 +56,7 @@ def test_slices_are_balanced_by_bytes_and_few_move(size: int) -> None:
         had = servers
 
 
-BLOCK = 1000
+BLOCK = 500
 
 
 @pytest.mark.parametrize(

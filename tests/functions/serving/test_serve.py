@@ -67,13 +67,13 @@ def test_health_is_answered_while_a_request_waits(function: Served, tmp_path: Pa
 def test_on_sigterm_it_answers_what_it_has_in_hand_and_leaves_nothing(function: Served, tmp_path: Path) -> None:
     token = start(function, tmp_path, HANGS)
     zygote = function.ask({"op": "health"})[1]["zygote_pid"]
-    caller = http.client.HTTPConnection(function.address, timeout=30)
+    caller = http.client.HTTPConnection(function.address, timeout=60)
     caller.request("POST", "/", json.dumps({"op": "status", "epoch": token, "wait": 2, "seen": 1}))
     eventually(lambda: has_in_hand(function, caller.sock.getsockname()[1]))
     function.process.terminate()
     with contextlib.closing(caller), caller.getresponse() as answer:
         assert json.load(answer) == {"epoch": token, "state": "starting", "version": 1, "progress": {}}
-    assert function.process.wait(30) == 0
+    assert function.process.wait(120) == 0
     eventually(lambda: not is_alive(zygote))
 
 
@@ -97,7 +97,7 @@ def test_nothing_is_left_of_one_that_was_killed(function: Served, tmp_path: Path
 def test_without_requests_it_ends_by_itself(template: Template, mark: str, tmp_path: Path) -> None:
     environment = {"COACH_ZYGOTE_TEMPLATE": str(template.path), "COACH_TEST_MARK": mark}
     with in_a_pod(tmp_path, "--idle-seconds", "1", **environment) as running:
-        assert running.process.wait(30) == 0
+        assert running.process.wait(120) == 0
         assert running.entries()[-1]["message"] == "no request for 1 s: its handler is gone; ending"
 
 
@@ -113,7 +113,7 @@ def test_the_environment_may_say_which_function_it_is(template: Template, mark: 
 @pytest.mark.parametrize("role", ["", "dancer"])
 def test_a_role_that_is_none_is_refused(tmp_path: Path, role: str) -> None:
     with in_a_pod(tmp_path, role="", COACH_ROLE=role) as running:
-        assert running.process.wait(30) == 2
+        assert running.process.wait(120) == 2
         assert "argument role: invalid choice" in running.log.read_text()
 
 
@@ -197,7 +197,7 @@ def test_as_the_first_process_of_a_container_it_ends_on_sigterm_and_buries_the_d
         os.kill(zygote, signal.SIGKILL)
         eventually(lambda: zygote not in children(first))
         os.kill(first, signal.SIGTERM)
-        assert outer.wait(30) == 0
+        assert outer.wait(120) == 0
     finally:
         outer.kill()
         outer.wait()

@@ -71,7 +71,7 @@ def test_a_function_closed_in_good_order_leaves_nothing(template: Template, mark
     function = HostedFunction("worker", "127.0.33.1", COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark)
     pid = warm(function)["zygote_pid"]
     function.process.stdin.close()
-    assert function.process.wait(10) == 0
+    assert function.process.wait(60) == 0
     function.process.stdout.close()
     eventually(lambda: not is_alive(pid))
 

@@ -678,7 +678,7 @@ def test_a_pattern_that_takes_for_ever_holds_up_nothing_but_its_own_reports(open
 def sends(port: int, token: str, what: Any) -> int:
     """What a program's POST is answered with."""
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.post(f"http://127.0.0.1:{port}/status", json=what, headers=headers, timeout=20).status_code
+    return httpx.post(f"http://127.0.0.1:{port}/status", json=what, headers=headers, timeout=60).status_code
 
 
 def test_a_program_reports_with_its_pods_own_token_for_itself_alone(

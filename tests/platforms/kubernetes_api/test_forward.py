@@ -87,7 +87,7 @@ def test_what_is_sent_comes_back_and_nothing_is_left() -> None:
                 await asyncio.open_connection("127.0.0.1", port)
         assert asyncio.all_tasks() == before
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
     assert [str(error) for error in said] == ["connection refused"]
 
 
@@ -106,4 +106,4 @@ def test_what_a_user_may_not_do_is_said_and_a_missing_pod_or_server_too() -> Non
                 async with connection(api, "echo", PORT):
                     pass
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))

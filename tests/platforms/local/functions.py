@@ -32,6 +32,6 @@ async def launch(runtime: Runtime, folder: Path, address: str, name: str = "f", 
 def ask(address: str, **body: Any) -> dict[str, Any]:
     """A function's answer, of its health where nothing else is asked."""
     data = json.dumps(body or {"op": "health"}).encode()
-    with urllib.request.urlopen(f"http://{address}/", data, timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{address}/", data, timeout=60) as answer:
         found: dict[str, Any] = json.loads(answer.read())
     return found

@@ -243,13 +243,13 @@ def test_a_group_that_hangs_is_told_from_one_that_works_and_starts_again(
     """Its third epoch computes for 6 s, longer than all may be idle; in the second start's third all wait."""
     monkeypatch.setattr("coach.core.lifecycle.stall_timeout.UNKNOWN_SECONDS", 3.0)
     monkeypatch.setattr("coach.core.lifecycle.stall_timeout.IDLE_FACTOR", 0.0)
-    slow = "until += 6 if rank == '0' else 0"
-    trained, _ = train(tmp_path, of_two(tmp_path, slow, "pass", "pass"))
+    slow, work = "until += 6 if rank == '0' else 0", "n == 2 or time.sleep(0.01)"
+    trained, _ = train(tmp_path, of_two(tmp_path, slow, "pass", work))
     assert (trained.reason, trained.groups) == (Reason.TARGET_REACHED, 1), trained.message
     (tmp_path / "journal.db").unlink()
     for file in (tmp_path / "checkpoints").iterdir():
         file.unlink()
-    trained, records = train(tmp_path, of_two(tmp_path, WAIT, WAIT, "pass"))
+    trained, records = train(tmp_path, of_two(tmp_path, WAIT, WAIT, work))
     assert trained.reason is Reason.TARGET_REACHED
     [failed] = [record for record in records if isinstance(record, ev.EpochFailed)]
     assert failed.reason is Reason.STALLED and "none of its processes computed, read or wrote" in failed.message

@@ -51,7 +51,7 @@ def process(pod: PodId, trained: Job) -> int | None:
     """The process that trains in this pod, as its function says."""
     body = json.dumps({"op": "health"}).encode()
     request = urllib.request.Request(f"http://{trained.pods[pod].address}/", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)["child_pid"]
 
 

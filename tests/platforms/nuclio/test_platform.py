@@ -208,7 +208,7 @@ def test_a_function_that_is_deleted_while_its_pod_starts_is_lost(run: Any) -> No
         job = training_job()
         await platform.gang(SIZE, job)
         starting = asyncio.create_task(platform.deploy(pod_of(job), job))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not await cluster.pods():
                 await asyncio.sleep(0.05)
         await cluster._ask("DELETE", f"{FUNCTIONS}/{WORKER.name}")

@@ -39,7 +39,7 @@ class Program:
         headers = {"Authorization": f"Bearer {self.token if token is None else token}"}
         request = urllib.request.Request(self.env["KUBEFLOW_TRAINER_SERVER_URL"], data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
