@@ -90,7 +90,7 @@ def test_a_what_if_compares_placements_and_says_which_a_row_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure = tmp_path / "answer.svg"
-    asked = (*ONE_OF_TWO, "--policy", "static:2x2,coach,kod2", "--placement", "gang,default", "--seeds", "2")
+    asked = (*ONE_OF_TWO, "--policy", "static:2x2,coach,kod2", "--placement", "gang,default")
     assert simulate(*asked, "--figure", str(figure), "-o", "json") == 0
     rows = {(row["policy"], row["placement"]): row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == [
@@ -105,7 +105,7 @@ def test_a_what_if_compares_placements_and_says_which_a_row_is(
     assert simulate(*asked, "--figure", "none") == 0
     shown = capsys.readouterr().out
     assert re.search(r"POLICY +static:2x2 +static:2x2, default +coach +coach, default", shown)
-    assert "static:2x2, default: of 4 jobs in all runs: 4 not finished (StartingFunctions)" in shown
+    assert "static:2x2, default: of 2 jobs in all runs: 2 not finished (StartingFunctions)" in shown
 
 
 ALL_KINDS = ("coach", "static:1x1", "fitgpp", "kod2", "specon", "round-robin")
