@@ -1,7 +1,7 @@
 # make setup       both environments and the digits (every other target does it by itself);
 #                  FRAMEWORK=pytorch: for PyTorch, which you install yourself, in place of MXNet
 # make demo        one real job to its target, table and figures at the end; FRAMEWORK=pytorch: the same in PyTorch
-# make test        what must pass before anything lands, in 12 minutes on 2 cores; the same cases in every run
+# make test        what must pass before anything lands, in 11 to 13 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: one to three minutes
 # make test-packaging  wheels, chart, CRDs, images, releases (needs Go for all of them)
 # make test-research  the policies and experiments of the papers: the second package, research/
@@ -37,7 +37,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -108,21 +108,25 @@ bench: setup data
 # Parts at once, each in its own fixed order; a line says which part it is of. Those that start processes wait for them
 # most of the time.
 test: setup data
-	@$(MAKE) --no-print-directory -j5 test-platforms test-commands test-processes test-core test-logic test-go
+	@$(MAKE) --no-print-directory -j5 test-platforms test-commands test-core test-logic test-processes test-service test-go
 	@echo "Not run here: make test-research (the papers' policies), make test-packaging (wheels, chart), make test-pytorch (needs PyTorch), make test-root (needs root"
 	@echo 'and iproute2, util-linux, procps), make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
 test-quick: setup data
 	@$(PYTEST) -q tests -m 'quick and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/quick | /'
 
-# What starts no processes, in two halves.
+# What starts no processes, in three parts.
 LOGIC := not processes and not full and not root and not kubernetes and not pytorch and not web
 CORE := tests/core tests/functions tests/simulation
+SERVICE := tests/service tests/handler
 test-core: setup data
 	@$(PYTEST) -q $(CORE) -m '$(LOGIC)' | sed -u 's/^/core | /'
 
+test-service: setup data
+	@$(PYTEST) -q $(SERVICE) -m '$(LOGIC)' | sed -u 's/^/service | /'
+
 test-logic: setup data
-	@$(PYTEST) -q tests $(CORE:%=--ignore=%) --ignore=tests/research --ignore=tests/packaging -m '$(LOGIC)' | sed -u 's/^/logic | /'
+	@$(PYTEST) -q tests $(CORE:%=--ignore=%) $(SERVICE:%=--ignore=%) --ignore=tests/research --ignore=tests/packaging -m '$(LOGIC)' | sed -u 's/^/logic | /'
 
 test-research: setup data
 	@$(PYTEST) -q tests/research -m 'not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/research | /'
@@ -165,7 +169,7 @@ test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-core test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
+test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm $(if $(ALL),object-store)
