@@ -15,10 +15,10 @@ type keptRoom struct {
 	until time.Time
 }
 
-// keepRoom of a member that is gone, if it was required and others of its gang run on. The store still holds the member: a plan that is
-// made meanwhile finds the room held by the one or by the other.
+// keepRoom of a member that is gone, if it was required and others of its gang run on. The store still has it as one that is being
+// deleted: a plan that is made meanwhile finds the room held by the one or by the other.
 func (s *State) keepRoom(lost gangstate.Pod) {
-	v := s.viewWithout(lost.Gang, lost.UID)
+	v := s.view(lost.Gang)
 	if s.args.KeepSeconds == 0 || lost.Node == "" || v.over() {
 		return
 	}

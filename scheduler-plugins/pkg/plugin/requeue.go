@@ -163,6 +163,8 @@ func (s *State) podChanged(ctx context.Context, object *v1.Pod) {
 func (s *State) podDeleted(object *v1.Pod) {
 	assignment, assigned := s.gangPods.AssignmentOf(string(object.UID))
 	if pod, known := s.gangPods.Pod(string(object.UID)); known {
+		pod.Deleting = true
+		s.gangPods.Update(pod, s.clock.Now())
 		s.keepRoom(pod)
 	}
 	pod, ours := s.gangPods.Delete(string(object.UID), s.clock.Now())

@@ -132,14 +132,10 @@ type view struct {
 	excess            []gangstate.Pod    // the other pending pods without an assignment
 }
 
-func (s *State) view(key identity.Key) view { return s.viewWithout(key, "") }
-
-// viewWithout a pod that is about to be forgotten.
-func (s *State) viewWithout(key identity.Key, uid string) view {
+func (s *State) view(key identity.Key) view {
 	v := view{key: key}
 	v.object = s.object(key)
 	v.bound, v.pending, v.assignments = s.gangPods.Members(key)
-	v.bound = slices.DeleteFunc(v.bound, func(pod gangstate.Pod) bool { return pod.UID == uid })
 	if v.object == nil {
 		v.schedulable = v.pending
 		return v
