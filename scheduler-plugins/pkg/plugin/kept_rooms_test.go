@@ -2,11 +2,17 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
+	"coach.dev/scheduler-plugins/pkg/api"
 	"coach.dev/scheduler-plugins/pkg/identity"
 )
 
@@ -96,4 +102,43 @@ func TestAGangThatLostANodeWaitsBehindNoOtherForItsMember(t *testing.T) {
 		}
 	}
 	c.eventuallyPlaced("a", 4)
+}
+
+// TestTheRoomOfALostMemberIsHeldAtEveryInstant looks at it all the time while its pod goes.
+func TestTheRoomOfALostMemberIsHeldAtEveryInstant(t *testing.T) {
+	s := NewState(clock.RealClock{})
+	s.profiles["coach"] = coachProfile
+	var free atomic.Int64
+	for i := range 1000 {
+		object := &api.Gang{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("job-", i)}}
+		object.Spec.Roles = []api.Role{{Name: identity.Worker, Required: 2, Desired: 2}}
+		s.setGang(object)
+		var lost *v1.Pod
+		for w := range 2 {
+			lost = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("job-%d-worker-%d", i, w),
+				UID: types.UID(fmt.Sprintf("%d.%d", i, w)), Labels: map[string]string{identity.JobLabel: object.Name, identity.RoleLabel: string(identity.Worker)}},
+				Spec: v1.PodSpec{SchedulerName: "coach", NodeName: "n1"}}
+			s.podChanged(context.Background(), lost)
+		}
+		done, looked := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(looked)
+			for {
+				if _, known := s.gangPods.Pod(string(lost.UID)); !known && !s.keepsRoom(object.Key()) {
+					free.Add(1)
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		}()
+		s.podDeleted(lost)
+		close(done)
+		<-looked
+	}
+	if free.Load() > 0 {
+		t.Errorf("it was free %d times", free.Load())
+	}
 }
