@@ -82,3 +82,15 @@ def test_a_stopped_run_goes_on_where_it_was_and_a_failure_stays_one(
         ["three", "0", "0", "0", "0"],
         ["**all**", "6", "1", "0", "1 not 0"],
     ]
+
+
+def test_a_soak_shows_the_runs_of_earlier_commits_too(
+    record: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for number, (commit, failures) in enumerate({"abc": 1, "def": 0}.items()):
+        made = record.Result("1", f"2026-11-28 18:0{number}", failures, 5, failures, 0, 9.0, 8.0)
+        monkeypatch.setattr(record, "commit", lambda commit=commit: commit)
+        monkeypatch.setattr(record, "run", lambda *_, made=made: made)
+        assert record.main("soak", "1") == failures
+    text = (tmp_path / "results/test-soak.md").read_text()
+    assert [line.split(" | ")[0] for line in text.splitlines()[-3:]] == ["| abc, 1", "| def, 1", "| **all**"]
