@@ -1,7 +1,7 @@
 # make setup       both environments and the digits (every other target does it by itself);
 #                  FRAMEWORK=pytorch: for PyTorch, which you install yourself, in place of MXNet
 # make demo        one real job to its target, table and figures at the end; FRAMEWORK=pytorch: the same in PyTorch
-# make test        what must pass before anything lands, in 11 to 13 minutes on 2 cores; the same cases in every run
+# make test        what must pass before anything lands, in 12 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: one to three minutes
 # make test-packaging  wheels, chart, CRDs, images, releases (needs Go for all of them)
 # make test-research  the policies and experiments of the papers: the second package, research/
@@ -109,8 +109,9 @@ bench: setup data
 # most of the time.
 test: setup data
 	@$(MAKE) --no-print-directory -j5 test-platforms test-commands test-core test-logic test-processes test-service test-go
-	@echo "Not run here: make test-research (the papers' policies), make test-packaging (wheels, chart), make test-pytorch (needs PyTorch), make test-root (needs root"
-	@echo 'and iproute2, util-linux, procps), make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
+	@echo "Not run here: make test-research (the papers' policies), make test-packaging (wheels, chart), make test-pytorch (needs"
+	@echo 'PyTorch), make test-root (needs root and iproute2, util-linux, procps), make test-web (needs chromium), make'
+	@echo 'test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
 test-quick: setup data
 	@$(PYTEST) -q tests -m 'quick and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/quick | /'
