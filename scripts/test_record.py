@@ -174,11 +174,10 @@ def main(what: str, runs: str = "10") -> int:
         results = [once(folder, name, lambda log, n=name: soaked(log, n)) for name in names]
         title, first, place = "Runs of `make test` with a busy loop on each core", "commit, run", "test-soak"
         said = f"`make soak` on {os.cpu_count()} cores: every run that was made in this checkout, whatever came out."
-    bad = any(one.code for one in results)
     text = table(title, said, first, results if what == "all" else soaks())
     (ROOT / "results" / f"{place}.md").write_text(text)
     print(f"\n{text}")
-    return int(bad)
+    return int(any(one.code for one in results))
 
 
 def soaks() -> list[Result]:

@@ -28,7 +28,7 @@ type NodeCache struct {
 // update the cache to the nodes of a scheduling cycle.
 //
 // A member that is bound to a node holds its room until the store forgets it, also if the scheduler has forgotten it already: the two
-// are told of a deleted pod one after the other, in either order, and the store is where it is decided who gets the room.
+// hear of a deleted pod one after the other, in either order, and the store is where it is decided who gets the room.
 func (c *NodeCache) update(nodes []fwk.NodeInfo, gangPods *gangstate.Store) *NodeCache {
 	same := len(nodes) == len(c.given)
 	for i := 0; same && i < len(nodes); i++ {
