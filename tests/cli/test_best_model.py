@@ -1,4 +1,7 @@
-"""A job without a target, on real MXNet groups: it ends within its money, and hands its best model over."""
+"""A job without a target, on real MXNet groups: it ends within its money, and hands its best model over.
+
+The model is the README's, with its convolutions.
+"""
 
 import io
 import json
@@ -12,7 +15,6 @@ import pytest
 from coach.platforms.local.environment import Functions
 from tests.cli.conftest import ROOT
 from tests.cli.test_try import coach
-from tests.platforms.local.test_platform import MODEL
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
 
@@ -21,7 +23,7 @@ apiVersion: coach.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: best}
 spec:
-  model: {file: model.py}
+  model: {file: model.py, args: {padding: 2, dense: [64]}}
   data: {format: digits8x8}
   budget: {amount: 0.00012, currency: USD}
   workers: {max: 2}
@@ -32,9 +34,11 @@ spec:
     worker: {cpu: 100m, memory: 500Mi}
   optimizer: {name: sgd, learningRate: 0.3, momentum: 0.9}
 """
+MODEL = (ROOT / "functions/models/lenet.py").read_text()
 #: Its money is used by time, and not by the machine's: each batch waits.
 UNHURRIED = f"""import time
 {MODEL.replace("def loss", "def plain")}
+
 def loss():
     entropy = plain()
     return lambda outputs, labels: time.sleep(0.01) or entropy(outputs, labels)
@@ -48,12 +52,13 @@ from model import loss, net
 from training.data.formats import load
 test = load("sklearn:digits", "digits8x8").test
 data, labels = (mxnet.nd.array(each) for each in test.rows(slice(0, len(test))))
-arrays, made = numpy.load("best.npz"), net()
+make = lambda: net(padding=2, dense=[64])
+arrays, made = numpy.load("best.npz"), make()
 made.initialize()
 made(data[:1])
 for name, parameter in made._collect_params_with_prefix().items():
     parameter.set_data(mxnet.nd.array(arrays["weights/" + name]))
-again = net()
+again = make()
 again.load_parameters("best.params")
 bare = mxnet.gluon.SymbolBlock.imports("best-symbol.json", ["data"], "best-0000.params")
 print(json.dumps([float(loss()(each(data), labels).mean().asscalar()) for each in (made, again, bare)]))
@@ -61,7 +66,7 @@ print(json.dumps([float(loss()(each(data), labels).mean().asscalar()) for each i
 
 
 @pytest.mark.full
-def test_the_money_is_used_for_epochs_and_the_best_model_is_handed_over(tmp_path: Path) -> None:
+def test_the_money_is_used_for_epochs(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(UNHURRIED)
     (tmp_path / "best.yaml").write_text(JOB)
     done = coach("run", str(tmp_path / "best.yaml"), "--no-live")
@@ -72,8 +77,18 @@ def test_the_money_is_used_for_epochs_and_the_best_model_is_handed_over(tmp_path
     assert shown["reason"] in ("BudgetUsed", "NoGainExpected")
     assert 0 < shown["spent"] <= 0.00012
 
-    for name in ("best.params", "best.npz"):
-        done = coach("model", "best", "-o", str(tmp_path / name))
+
+def test_the_best_model_is_handed_over_in_files_that_mxnet_alone_reads(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "best.yaml").write_text(
+        JOB.replace("max: 2", "max: 1").replace("  servers:", "  maxEpochs: 2\n  servers:")
+    )
+    done = coach("run", str(tmp_path / "best.yaml"), "--no-live")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = json.loads(coach("show", "best", "-o", "json").stdout)
+
+    for to in (tmp_path, tmp_path / "best.npz"):
+        done = coach("model", "best", "-o", str(to))
         assert done.returncode == 0, done.stderr
     card = json.loads((tmp_path / "best.params.json").read_text())
     full = [epoch for epoch in shown["epochs"] if epoch["loss"] is not None and epoch["kind"] != "probe"]

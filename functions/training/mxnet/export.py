@@ -17,9 +17,8 @@ from mxnet import gluon, nd
 from training import backend, checkpoint
 from training.group_member import as_training_error
 from training.model.cache import Cache
-from training.mxnet.learner import MxnetLearner
 from training.request import StartRequest
-from training.worker import own_data
+from training.worker import make_learner, own_data
 
 
 def export(fields: dict) -> list[str]:
@@ -29,15 +28,15 @@ def export(fields: dict) -> list[str]:
     framework, cache = backend.current(), Cache()
     model = cache.model(request.model)
     dataset = cache.data(request.data) or own_data(request, model)
-    sample = dataset.train.rows(slice(0, 1))
-    learner = MxnetLearner(request, model, sample)
+    learner = make_learner(request, model, dataset)
     learner.restore(checkpoint.load(request.weights_in, framework.read_checkpoint).arrays, None)
     net = learner.net
     net.save_parameters(str(file))
     written = [file.name]
     if isinstance(net, gluon.HybridBlock):
         try:
-            net(nd.array(sample[0])).wait_to_read()  # without a call there is no graph to write
+            samples, _ = dataset.train.rows(slice(0, 1))
+            net(nd.array(samples)).wait_to_read()  # without a call there is no graph to write
             net.export(str(file.with_suffix("")))
             written += [f"{file.stem}-symbol.json", f"{file.stem}-0000.params"]
         except Exception as error:  # a forward() of its own has no graph
