@@ -41,7 +41,7 @@ GROUP = "coach.policies"
 EXTENSIONS = "coach.extensions"
 
 #: Where users get the papers' policies, and what their experiments need.
-RESEARCH = "pip install 'coach-trainer[research]'"
+RESEARCH = "pip install ./research (in a clone of Coach)"
 
 #: Where users read how to write one.
 GUIDE = "docs/how-to/write-a-policy.md"

@@ -94,6 +94,6 @@ def test_what_needs_the_research_package_says_so(
     with pytest.raises(UserError) as refused:
         asked()
     assert str(refused.value) == (
-        f"{options}: this is in the research package, nothing was started; pip install 'coach-trainer[research]'"
+        f"{options}: this is in the research package, nothing was started; pip install ./research (in a clone of Coach)"
     )
     assert plugins.placement("gang") is None

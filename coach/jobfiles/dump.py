@@ -22,6 +22,7 @@ _WIDEST_FLOW = 72
 
 def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
     """One document, which reads again as an equal job. The comment of the path () is its first line."""
+    spec = job.model_dump(mode="json", by_alias=True, exclude_none=True)["spec"]
     document = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     if not job.spec.has_servers:
         document["spec"].pop("servers", None)  # the default of such a job
@@ -29,8 +30,10 @@ def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
         document["spec"].setdefault("servers", {"max": job.spec.servers.max})
     if job.spec.program is not None:
         document["spec"].pop("framework", None)
+        document["spec"]["workers"] = spec["workers"]  # the default of a program is another one than a model's
         if job.spec.target is None and not job.spec.stop_early:
             document["spec"].pop("stopEarly", None)
+    document["spec"] = {key: document["spec"][key] for key in spec if key in document["spec"]}
     inside = dict(comments or {})
     top = inside.pop((), "")
     lines = [*_comment(top, 0), *_block(document, (), inside)]

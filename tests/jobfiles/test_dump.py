@@ -1,5 +1,6 @@
 """What Coach writes as a job file, it reads again as the same job; kubectl reads it so too."""
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,3 +75,20 @@ def test_any_text_comes_back(path, label, comment):
     # A reader of YAML 1.1 sees the same words.
     assert yaml.safe_load(text)["spec"]["model"] == {"file": path}
     assert yaml.safe_load(text)["metadata"] == {"name": "5", "labels": {"null": label}}
+
+
+@pytest.mark.parametrize("fewest", [1, 2, 4])
+@pytest.mark.parametrize("most", [1, 2, 4, 5])
+@pytest.mark.parametrize("target", [{"target": {"loss": 0.3}}, {}], ids=["target", "best"])
+@pytest.mark.parametrize("kind", ["program", "mxnet", "pytorch", "pytorch with servers"])
+def test_a_job_with_any_number_of_workers_comes_back(kind, target, fewest, most):
+    if fewest > most:
+        return
+    work = {"model": {"file": "m.py"}, "data": {"format": "digits8x8"}, "framework": kind.split()[0]}
+    if "servers" in kind:
+        work["servers"] = {"min": 1, "max": 2}
+    if kind == "program":
+        work = {"program": {"command": ["python", "a.py"], "resumes": True}}
+    spec = {**work, **target, "budget": JOB["spec"]["budget"], "workers": {"min": fewest, "max": most}}
+    job = TrainingJob.from_json(JOB | {"spec": spec})
+    assert read_jobs(to_yaml(job)) == [job]

@@ -30,8 +30,9 @@ def beginning(
     say(
         screen,
         f"{formatting.count(len(specs), 'job')} on {_cluster(nodes)}, "
-        f"policy {policy}, prices {', '.join(books)}{where}",
+        f"policy {policy}{where}",
     )
+    say(screen, f"Costs are Coach's own sum, by the price list {', '.join(books)}; it reads no cloud's bill.")
     for spec in specs:
         say(screen, f"  {wanted(spec)}")
     free = [spec.name for spec in specs if spec.spec.budget.unlimited]
