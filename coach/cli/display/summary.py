@@ -29,8 +29,7 @@ def beginning(
     books = sorted({spec.spec.price_book.name for spec in specs})
     say(
         screen,
-        f"{formatting.count(len(specs), 'job')} on {_cluster(nodes)}, "
-        f"policy {policy}{where}",
+        f"{formatting.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy}{where}",
     )
     say(screen, f"Costs are Coach's own sum, by the price list {', '.join(books)}; it reads no cloud's bill.")
     for spec in specs:

@@ -99,8 +99,7 @@ def _optuna() -> Any:
         import optuna.storages.journal
     except ImportError as error:
         raise UserError(
-            "ranges and samplers need Optuna, which is not installed: pip install 'optuna>=4'; "
-            "lists of values do not"
+            "ranges and samplers need Optuna, which is not installed: pip install 'optuna>=4'; lists of values do not"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
