@@ -31,7 +31,7 @@ from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.experiments.clusters import shockwave
 from coach_research.scheduling.api import Arrived
-from coach_research.scheduling.node_placement import EngineJobView, by_events
+from coach_research.scheduling.node_placement import EngineJobView, by_events, price_of
 from coach_research.workload import Work, by_counts
 
 SIX = ("fifo", "srtf", "drf", "optimus", "coach", "backfill")
@@ -84,7 +84,7 @@ def all_waiting(jobs: int, nodes: int, whole: bool) -> Engine:
 def allocated(name: str, jobs: int, nodes: int) -> tuple[float, float]:
     """CPU seconds of a policy's first answer, and of the next one."""
     policy, engine = plugins.policy(name), all_waiting(jobs, nodes, whole=False)
-    views = [EngineJobView(job) for job in engine.jobs.values()]
+    views = [EngineJobView(job, price_of(engine)) for job in engine.jobs.values()]
     rows = enumerate(engine.capacity.tolist())
     cluster = ClusterView(tuple(Node(f"node-{at:05d}", Resources(*row)) for at, row in rows))
     seconds = []

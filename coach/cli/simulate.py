@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,8 +22,6 @@ from coach.core.money import to_amount
 from coach.report import formatting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from coach.core.jobs.events import AccountSet
@@ -31,6 +29,18 @@ if TYPE_CHECKING:
     from coach.simulation.metrics import Result
     from coach.studies.simulation_inputs import SimulatedJobs
     from coach.studies.study import Fidelity, Question
+
+#: Options that mean something only where jobs are given in another way, and what the jobs have instead.
+UNUSED = {
+    "trace": (
+        ("arrivals", "speeds", "epoch_seconds", "epochs", "assume"),
+        "jobs of a --trace arrive, and take as long, as its file says",
+    ),
+    "journal": (
+        ("arrivals", "speeds", "epoch_seconds", "epochs", "assume"),
+        "jobs of a --journal arrive, and train, as they did",
+    ),
+}
 
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
 Task = tuple[Any, tuple[Any, ...]]
@@ -142,6 +152,7 @@ HomeFolder = Annotated[
 
 
 def command(  # noqa: PLR0917 - they are options
+    context: typer.Context,
     files: Files = None,
     nodes: Nodes = "4x8",
     policy: Policies = "coach",
@@ -193,6 +204,7 @@ def command(  # noqa: PLR0917 - they are options
         raise UserError(
             "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
         )
+    _check_used(context, "trace" if trace else "journal" if journal else "")
     if not placements:
         raise UserError("--placement needs a name: gang, default, thesis, or several with commas between")
     rescaling = _rescaling(rescale, trace)
@@ -218,6 +230,8 @@ def command(  # noqa: PLR0917 - they are options
         )
         for words, called in past.origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
+        if not past.assumed and (unused := _given(context, ("speeds", "epoch_seconds", "epochs"))):
+            screen.print(f"{', '.join(unused)}: not used, as all jobs ran before; add --assume to use", soft_wrap=True)
         question = Question(
             tuple(job if rescaling is None else on_elastic_servers(job) for job in past.jobs),
             tuple(replace(each, rescale_seconds=rescaling) for each in past.dynamics),
@@ -248,6 +262,19 @@ def command(  # noqa: PLR0917 - they are options
         screen.print(f"report: {_page(report, by_label, clusters, notes)}", soft_wrap=True)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _given(context: typer.Context, names: Iterable[str]) -> list[str]:
+    """Those of these options that the command's line has."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [f"--{name.replace('_', '-')}" for name, of in sources.items() if of is not None and of.name == "COMMANDLINE"]
+
+
+def _check_used(context: typer.Context, source: str) -> None:
+    """Raises UserError for an option that would change nothing with jobs of this source."""
+    names, instead = UNUSED.get(source, ((), ""))
+    if unused := _given(context, names):
+        raise UserError(f"{', '.join(unused)}: {instead}; leave {'it' if len(unused) == 1 else 'them'} out")
 
 
 def _of_a_trace(

@@ -23,6 +23,10 @@ from coach.simulation.dynamics.synthetic import assumed
 ELASTIC_RESCALES = ((0.0, 0.006), (0.4, 0.007), (1.0, 0.018), (10.0, 0.09), (25.0, 0.187))
 
 
+#: How the origin of a job begins that no journal has.
+NEVER_RAN = "never ran here"
+
+
 def elastic_rescale(millions: float = 10.0) -> float:
     """Seconds that a change costs with so many million weights: between the measured sizes, and on beyond them."""
     weights, seconds = zip(*ELASTIC_RESCALES, strict=True)
@@ -57,6 +61,8 @@ class SimulatedJobs:
     dynamics: list[JobDynamics]
     arrivals: tuple[float, ...]
     origins: dict[str, list[str]]
+    #: How many never ran, so that their speeds and curves are assumed.
+    assumed: int = 0
 
 
 def recorded(path: Path) -> SimulatedJobs:
@@ -83,7 +89,8 @@ def of_specs(
     """The jobs of job files, all submitted at 0 s."""
     jobs = distinct(specs)
     dynamics, origins = dynamics_of(jobs, speeds, epoch_seconds, epochs, assume)
-    return SimulatedJobs(jobs, dynamics, (0.0,) * len(jobs), origins)
+    unknown = sum(len(names) for origin, names in origins.items() if origin.startswith(NEVER_RAN))
+    return SimulatedJobs(jobs, dynamics, (0.0,) * len(jobs), origins, unknown)
 
 
 def _runs(file: Path) -> list[Run]:
@@ -112,7 +119,7 @@ def dynamics_of(
         else:
             dynamics.append(assumed(job, shape, epoch_seconds, epochs))
             origin = (
-                f"never ran here; assumed: speeds as of {speeds}, {epoch_seconds:g} s an epoch at 1x1, "
+                f"{NEVER_RAN}; assumed: speeds as of {speeds}, {epoch_seconds:g} s an epoch at 1x1, "
                 f"{epochs:g} epochs to the target"
             )
         origins.setdefault(origin, []).append(job.name)

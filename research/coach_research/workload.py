@@ -65,6 +65,13 @@ class Work:
     #: Seconds after its arrival in which it should end.
     deadline: float = math.inf
 
+    def check(self) -> None:
+        """Raises ValueError for an arrival or an amount of work that no job has."""
+        if not 0.0 < self.work < math.inf:
+            raise ValueError(f"job {self.name!r}: its work is {self.work}; a job has a finite amount of work above 0")
+        if not math.isfinite(self.arrival):
+            raise ValueError(f"job {self.name!r}: it arrives at {self.arrival} s; a job arrives at a finite time")
+
 
 def by_counts(speed: Callable[[int, int], float]) -> Speed:
     """A speed that depends only on the numbers of workers and servers."""

@@ -192,7 +192,9 @@ WRONG = {
         coach simulate --trace jobs.csv --policy fifo --nodes trace
         coach simulate --trace trace.csv --policy fifo --placement default
         coach simulate --trace trace.csv --policy fifo --fidelity system
+        coach simulate --trace trace.csv --policy fifo --arrivals poisson:60 --epoch-seconds 3
         coach simulate --journal none.db
+        coach simulate --journal none.db --assume
         coach simulate --journal empty
     """,
     "jobs.run": """

@@ -86,6 +86,7 @@ class Engine:
         self.policy = by_events(policy)
         self.knowledge = knowledge or PerfectKnowledge()
         self.record = record or EngineRecord(cluster)
+        self.prices = self.record.prices
         self.now = 0.0
         self._floor = Floor(cluster, self.record)
         self._feasibility = Feasibility(cluster)
@@ -173,6 +174,7 @@ class Engine:
             return
         work = next(self._workload, None)
         if work is not None:
+            work.check()
             self._coming = work
             due = self.now if self._closed is not None else work.arrival
             if due < self.now:
@@ -412,7 +414,9 @@ class Engine:
     def _stamp(self, job: SimJob) -> None:
         """Schedule again, from the job's rate, the end of its next epoch or of its work."""
         job.version += 1
-        if job.rate <= 0.0:
+        if not job.rate > 0.0:
+            if math.isnan(job.rate):
+                raise ValueError(f"job {job.name!r}: its speed with {job.plan} is {job.rate} epochs/s")
             return
         done, kind, goal = job.done_at_mark, FINISH, job.work
         if self._boundaries and job.has_epochs:

@@ -276,6 +276,8 @@ class EngineView(Protocol):
     capacity: FloatArray
     #: The kind of each node, "" where that is not known.
     kinds: tuple[str, ...]
+    #: Currency units of a second of each resource; None: nothing has a price.
+    prices: tuple[float, float, float] | None
     #: [node, resource]: what is not held. On shared nodes (`share` of the cluster) requests may be zero: then all fit.
     free: FloatArray
 

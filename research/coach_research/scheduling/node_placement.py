@@ -8,7 +8,7 @@ nodes. A gang starts whole or not at all; a running job that cannot grow to its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -46,6 +46,24 @@ from coach_research.workload import FloatArray, Plan
 SLOWEST = 1e-12
 
 
+#: What a second of these resources, [resource], costs.
+Price = Callable[[FloatArray], float]
+
+
+def price_of(view: EngineView) -> Price:
+    """The price of a second of what a job holds, by the prices of `view`.
+
+    Without prices, as in a trace, it is counted in nodes: the largest of its shares of all cores, memory and GPUs, times
+    the number of nodes. So a rented machine is paid, too.
+    """
+    if view.prices is not None:
+        prices = np.array(view.prices)
+        return lambda held: float(held @ prices)
+    total = view.capacity.sum(axis=0)
+    part = np.divide(len(view.capacity), total, out=np.zeros(3), where=total > 0)
+    return lambda held: float((held * part).max())
+
+
 class EngineJobView:
     """A `JobState` as allocation policies see it (`allocation.JobView`). Budgets are the driver's."""
 
@@ -55,12 +73,14 @@ class EngineJobView:
     begun = True
     objective = Objective.SOONEST
 
-    def __init__(self, job: JobState) -> None:
-        """Valid until the job's speeds change."""
+    def __init__(self, job: JobState, price: Price) -> None:
+        """Valid until the job's speeds change. `price`: of a second of what it holds."""
         #: What policies computed from it (`allocation.kept`).
         self.memory: dict[Any, Any] = {}
         self.id = f"{job.id:08d}"
         self.job = job
+        self._price = price
+        self._costs: dict[Allocation, float] = {}
         self.created = job.arrived
         self.priority = job.priority
         self.trial = job.kind == TRIAL
@@ -109,10 +129,13 @@ class EngineJobView:
         return self._speeds[allocation]
 
     def epoch_cost(self, allocation: Allocation, /) -> float:
-        """Core-seconds of an epoch: the price of a job without a price book."""
-        job = self.job
-        cores = job.scheduler[0] + allocation.workers * job.worker[0] + allocation.servers * job.server[0]
-        return float(cores) / self.speed(allocation)
+        """Currency units of an epoch; node-seconds where nothing has a price (`price_of`)."""
+        found = self._costs.get(allocation)
+        if found is None:
+            job = self.job
+            held = job.scheduler + allocation.workers * job.worker + allocation.servers * job.server
+            found = self._costs[allocation] = self._price(held) / self.speed(allocation)
+        return found
 
     def epoch_budget(self, _allocation: Allocation, /) -> None:
         """None: it has no budget."""
@@ -143,6 +166,10 @@ class NodePlacement:
     _timer_set: bool = field(default=False, init=False)
     _nodes: ClusterView = field(default=ClusterView(()), init=False)
     _capacity: FloatArray | None = field(default=None, init=False)
+    _price: Price = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._price = price_of(self.view)
 
     def schedule(self, event: SchedulingEvent) -> Iterator[SchedulingAction]:
         """See `Policy`."""
@@ -185,7 +212,7 @@ class NodePlacement:
             return
         views = []
         for job in jobs:
-            placed = self._views.get(job.id) or self._views.setdefault(job.id, EngineJobView(job))
+            placed = self._views.get(job.id) or self._views.setdefault(job.id, EngineJobView(job, self._price))
             placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary and job.has_epochs, view.now)
             views.append(placed)
         wanted = self.policy.allocate(views, self._cluster()).allocations

@@ -112,6 +112,7 @@ class PlannedCluster:
     """The `EngineView` of a policy that decides for live jobs."""
 
     now: float = 0.0
+    prices: tuple[float, float, float] | None = None
     names: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     capacity: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))

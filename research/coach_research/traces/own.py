@@ -1,5 +1,7 @@
 """Coach's own CSV: one job a row, in any order; only the first three columns are required.
 
+Jobs that arrive at the same second are in the queue in the order of the file.
+
     job             name, another one in each row
     arrival         seconds
     work            seconds of a task; epochs where `model` is given
@@ -40,7 +42,7 @@ def read_own(draft: Draft) -> None:
     for row in rows(draft, ""):
         if not draft.works:
             _say_columns(draft, row)
-        draft.keep(_work(draft, row), row.line)
+        draft.keep(_work(draft, row), row.line, _not_read(row))
 
 
 def _say_columns(draft: Draft, row: Row) -> None:
@@ -49,6 +51,14 @@ def _say_columns(draft: Draft, row: Row) -> None:
         draft.assume(f"column {shown(name)} is not read" + (f" (did you mean {close[0]}?)" if close else ""))
     if "cpu" not in row.cells:
         draft.assume("1 core for each worker, as there is no column cpu")
+
+
+def _not_read(row: Row) -> list[str]:
+    """What is said of a job whose cells mean nothing together."""
+    said = []
+    if row.cells.get("epoch_seconds") and not row.cells.get("model"):
+        said.append("epoch_seconds is not used, as it has no model")
+    return said
 
 
 def _work(draft: Draft, row: Row) -> Work:

@@ -69,6 +69,18 @@ def test_jobs_run_one_after_the_other_on_one_core() -> None:
     assert finishes(Engine(Cluster.uniform(1, 1), times((0, 5), (1, 2), (10, 1)), Fifo())) == [5, 7, 11]
 
 
+@pytest.mark.parametrize("amount", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_amount_of_work_that_no_job_has_is_an_error(amount: float) -> None:
+    with pytest.raises(ValueError, match=r"job 'b': its work is .*; a job has a finite amount of work above 0"):
+        Engine(Cluster.uniform(1, 1), [*times((0, 5)), Work(1, amount, ONE, name="b")], Fifo()).run()
+
+
+def test_a_speed_that_is_no_number_is_an_error() -> None:
+    work = Work(0, 5, ONE, name="a", speed=lambda _: float("nan"))
+    with pytest.raises(ValueError, match=r"job 'a': its speed with .* is nan epochs/s"):
+        Engine(Cluster.uniform(1, 1), [work], Fifo()).run()
+
+
 def test_a_shared_node_divides_itself() -> None:
     # Both at half speed from 2 to 8 s: the first has done 2 + 3 of 5.
     work = [Work(0, 5, np.zeros(3)), Work(2, 4, np.zeros(3))]

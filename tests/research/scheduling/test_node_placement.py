@@ -17,8 +17,10 @@ from coach.plugins import policy
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.job import SimJob
+from coach_research.engine.record import EngineRecord
 from coach_research.scheduling.api import demand
 from coach_research.scheduling.incremental import grow, shrink
+from coach_research.scheduling.node_placement import EngineJobView, price_of
 from coach_research.workload import Work, by_counts, totals
 from tests.research.engine.policies import Fifo
 from tests.research.engine.test_event_engine import Watch
@@ -36,6 +38,17 @@ def work(arrival: float = 0.0, epochs: float = 4.0) -> Work:
 
 def job() -> SimJob:
     return SimJob(0, work(), Engine(Cluster.uniform(1, 1), (), Fifo()))
+
+
+def test_a_gpu_costs_its_part_of_a_node_in_a_trace_and_its_price_where_there_is_one() -> None:
+    gang = Work(0.0, 10.0, np.array([1.0, 2.0, 4.0]), speed=by_counts(lambda w, _: w / 60), maximum=Allocation(2, 0))
+    cluster = Cluster.uniform(3, 64, 512, 8)
+    unpriced = Engine(cluster, (), Fifo())
+    priced = Engine(cluster, (), Fifo(), record=EngineRecord(cluster, prices=(0.5, 0.25, 3.0)))
+    # Two workers have all GPUs of a node for half a minute.
+    for engine, cost in ((unpriced, 30.0), (priced, 30 * 2 * (0.5 + 2 * 0.25 + 4 * 3.0))):
+        view = EngineJobView(SimJob(0, gang, engine), price_of(engine))
+        assert view.epoch_cost(Allocation(2, 0)) == pytest.approx(cost)
 
 
 @settings(max_examples=100, deadline=None)

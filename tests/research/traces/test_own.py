@@ -42,6 +42,16 @@ def test_servers_that_a_job_only_may_have_have_their_requests(tmp_path: Path) ->
     assert (work.minimum.servers, work.maximum.servers, work.server.tolist()) == (0, 2, [0.5, 0, 0])
 
 
+def test_seconds_of_an_epoch_without_a_model_are_said_to_be_unused(tmp_path: Path) -> None:
+    trace = read(tmp_path, "job,arrival,work,cpu,model,epoch_seconds\na,0,5,1,,9\nb,0,5,1,resnet-50,9\n")
+    assert notes(trace.assumed) == [("a", 2, "epoch_seconds is not used, as it has no model")]
+
+
+def test_jobs_that_arrive_at_once_are_in_the_order_of_the_file(tmp_path: Path) -> None:
+    trace = read(tmp_path, "job,arrival,work,cpu\nlate,9,5,1\nb,0,5,1\na,0,5,1\n")
+    assert [work.name for work in trace.works] == ["b", "a", "late"]
+
+
 def test_columns_that_are_not_read_and_cores_that_are_not_given_are_said(tmp_path: Path) -> None:
     trace = read(tmp_path, "job,arrival,work,cpus\na,0,5,2\n")
     assert notes(trace.assumed) == [

@@ -133,7 +133,7 @@ class JobView(Protocol):
         """
 
     def epoch_cost(self, allocation: Allocation, /) -> float:
-        """Predicted currency units of one epoch."""
+        """Predicted currency units of one epoch; in a trace without prices, seconds times the nodes that it fills."""
 
     def epoch_budget(self, allocation: Allocation, /) -> float | None:
         """Currency units that the next epoch may cost with this allocation; None without a budget."""
