@@ -228,10 +228,7 @@ def command(  # noqa: PLR0917 - they are options
             if journal is not None
             else _of_files(files or [], (speeds, epoch_seconds, epochs, assume), (arrivals, seed))
         )
-        for words, called in past.origins.items():
-            screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
-        if not past.assumed and (unused := _given(context, ("speeds", "epoch_seconds", "epochs"))):
-            screen.print(f"{', '.join(unused)}: not used, as all jobs ran before; add --assume to use", soft_wrap=True)
+        _say_origins(past, _given(context, ("speeds", "epoch_seconds", "epochs")), screen)
         question = Question(
             tuple(job if rescaling is None else on_elastic_servers(job) for job in past.jobs),
             tuple(replace(each, rescale_seconds=rescaling) for each in past.dynamics),
@@ -267,7 +264,20 @@ def command(  # noqa: PLR0917 - they are options
 def _given(context: typer.Context, names: Iterable[str]) -> list[str]:
     """Those of these options that the command's line has."""
     sources = {name: context.get_parameter_source(name) for name in names}
-    return [f"--{name.replace('_', '-')}" for name, of in sources.items() if of is not None and of.name == "COMMANDLINE"]
+    return [
+        f"--{name.replace('_', '-')}" for name, of in sources.items() if of is not None and of.name == "COMMANDLINE"
+    ]
+
+
+def _say_origins(past: SimulatedJobs, given: list[str], screen: Console) -> None:
+    """Say where speeds and curves come from, and if the `given` assumptions are not needed."""
+    for words, called in past.origins.items():
+        screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
+    if given and not past.assumed:
+        unused = (
+            f"{', '.join(given)}: not used, as all jobs ran before; to treat them as if they never ran, add --assume"
+        )
+        screen.print(unused, soft_wrap=True)
 
 
 def _check_used(context: typer.Context, source: str) -> None:
