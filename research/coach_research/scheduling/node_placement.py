@@ -53,8 +53,8 @@ Price = Callable[[FloatArray], float]
 def price_of(view: EngineView) -> Price:
     """The price of a second of what a job holds, by the prices of `view`.
 
-    Without prices, as in a trace, it is counted in nodes: the largest of its shares of all cores, memory and GPUs, times
-    the number of nodes. So a rented machine is paid, too.
+    Without prices, as in a trace, it is counted in nodes: the largest of its shares of all cores, memory and GPUs,
+    times the number of nodes. So a rented machine is paid, too.
     """
     if view.prices is not None:
         prices = np.array(view.prices)
