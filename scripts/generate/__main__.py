@@ -7,4 +7,7 @@ for file, text in crd.crd_files().items():
 for page in (cli_page, job_file_page):
     page.PAGE.write_text(page.page(page.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 job_file_page.SCHEMA.write_text(job_file_page.schema(), encoding="utf-8")
-openapi.PAGE.write_text(openapi.document(), encoding="utf-8")
+document = openapi.document()
+openapi.PAGE.write_text(document, encoding="utf-8")
+table = openapi.page(openapi.TABLE_PAGE.read_text(encoding="utf-8"), document)
+openapi.TABLE_PAGE.write_text(table, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The API's OpenAPI document."""
+"""The API's OpenAPI document, and the table of requests in docs/reference/http-api.md."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach.service.http_app import make_app
 from coach.service.operations import Service
+from scripts.generate.job_file_page import between
 
 PAGE = Path("docs/reference/openapi.json")
+TABLE_PAGE = Path("docs/reference/http-api.md")
+BEGIN = "<!-- requests: written by python -m scripts.generate -->"
+END = "<!-- end of requests -->"
 
 
 def document() -> str:
@@ -27,3 +31,18 @@ def document() -> str:
             service = Service(home, handler, journal=journal.path, past={}, nodes=(), policy=allocator, folders=())
             with closing(service):
                 return json.dumps(make_app(service, "").openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+def table(text: str) -> str:
+    """The requests of a document, one row a path: its methods with the first sentence about each."""
+    lines = ["| request | what it does |", "| --- | --- |"]
+    for path, operations in json.loads(text)["paths"].items():
+        for method, operation in operations.items():
+            sentence = " ".join(operation["description"].split("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
+            lines.append(f"| `{method.upper()} {path}` | {sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str, described: str) -> str:
+    """`text` of the page with the table of a document written anew. Raises ValueError without marks."""
+    return between(text, BEGIN, END, table(described))

@@ -108,7 +108,7 @@ class JobSpec(SpecModel):
     priority: StrictInt = Field(default=0, ge=-(10**9), le=10**9)
     """Jobs with a higher priority are placed first."""
     workers: Range = Range()
-    """Limits of the number of workers."""
+    """Limits of the number of workers. A program's default is 1 and 1, or both what `min` is."""
     servers: ServerRange = Field(default=ServerRange(), json_schema_extra=no_default)
     """Limits of the number of parameter servers; without it 1 to 4. Without it, or with `max: 0`, PyTorch jobs train by
     all-reduce; with `min: 0` Coach measures both, and chooses.
