@@ -11,7 +11,8 @@ constants of `coach.core.lifecycle.stopping_rules` were chosen on the three task
 twice in a row; the others' is nine tenths of the way from the first value to the best, three epochs in a row.
 
 Each curve is one job: an epoch costs the same, and its budget is for so many epochs. *Before* is the rule until
-November 2026, which asked nothing of money.
+November 2026, which asked nothing of money. *No trend* is today's without its last condition: that the straight line
+through the latest values does not arrive within the budget.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ import numpy as np
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.events import JobSubmitted
-from coach.core.jobs.fitted_models import FittedCurve
+from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.fold import submitted
 from coach.core.jobs.job import KEPT_CURVES, Job
+from coach.core.lifecycle import forecast
 from coach.core.lifecycle.stopping_rules import stop_decision
-from coach.core.money import Ledger
+from coach.core.money import Ledger, to_money
 from coach.core.spec.job import API_VERSION
 from coach.core.spec.program import Goal
 
@@ -53,7 +56,6 @@ RANGES = {
 FITTED = tuple(RANGES)[:3]
 #: Epochs that a budget is for; None: unlimited.
 BUDGETS = (100, 200, 500, None)
-COST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ def trained(job: Job, number: int, value: float) -> None:
     """Give the job its epoch `number`, and the curve through all of them."""
     accuracy = value if job.metric == "accuracy" else None
     report = EpochReport(100, 100, value, accuracy, "", 1.0, 0.0)
+    job.surface = job.surface or FittedSpeed(fit_speed([SpeedPoint(1, 1, 1.0)]).to_dict())
     at = Allocation(1, 1)
     job.epochs_changed()
     job.epochs.append(Epoch(number, EpochKind.FULL, at, 1, f"x.{number}", number, number + 1, number, "g", report))
@@ -162,11 +165,12 @@ def ends(case: Case) -> Ends:
     last = len(case.values) if case.reached is None else case.reached - 1
     for number, value in enumerate(case.values[:last], 1):
         trained(job, number, value)
+        cost = to_money(forecast.cheapest_epoch(job))
         if before is None and rule_before(job):
             before = number
         for budget in BUDGETS:
-            money = None if budget is None else budget * COST
-            job.ledger = Ledger(money, min(number * COST, money or number * COST))
+            money = None if budget is None else budget * cost
+            job.ledger = Ledger(money, min(number * cost, money or number * cost))
             if budget not in now and stop_decision(job) is not None:
                 now[budget] = number
     return Ends(case, before, {budget: now.get(budget) for budget in BUDGETS})

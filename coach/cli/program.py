@@ -84,6 +84,13 @@ Resumes = Annotated[
         help="Of a program: started again, it goes on from its newest checkpoint, in the folder COACH_CHECKPOINTS.",
     ),
 ]
+StopEarly = Annotated[
+    bool,
+    typer.Option(
+        "--stop-early",
+        help="Of a program: end it when its target looks out of reach, though it cannot resume and all is lost then.",
+    ),
+]
 Batch = Annotated[
     str,
     typer.Option(
@@ -112,6 +119,7 @@ _FIELDS = {
     "--gpus": "spec.resources.worker.gpu",
     "--time-limit": "spec.timeLimit",
     "--resumes": "spec.program.resumes",
+    "--stop-early": "spec.stopEarly",
     "--batch": "spec.program.batch",
 }
 
@@ -236,6 +244,8 @@ def document_of(
         raise UserError("--budget: required, such as --budget 5USD, or --budget unlimited")
     if options.get("--resumes"):
         program["resumes"] = True
+    if options.get("--stop-early"):
+        spec["stopEarly"] = True
     if options.get("--budget"):
         spec["budget"] = budget_of(options["--budget"], usual.get("currency", ""))
     if options.get("--batch"):

@@ -31,8 +31,9 @@ def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
     if job.spec.program is not None:
         document["spec"].pop("framework", None)
         document["spec"]["workers"] = spec["workers"]  # the default of a program is another one than a model's
-        if job.spec.target is None and not job.spec.stop_early:
-            document["spec"].pop("stopEarly", None)
+        document["spec"].pop("stopEarly", None)
+        if job.spec.stop_early != (job.spec.target is not None and job.spec.program.resumes):
+            document["spec"]["stopEarly"] = job.spec.stop_early
     document["spec"] = {key: document["spec"][key] for key in spec if key in document["spec"]}
     inside = dict(comments or {})
     top = inside.pop((), "")

@@ -20,6 +20,8 @@ from coach.report.row_types import EpochRow, bounds
 MAX_ROWS = 16
 #: How much longer than expected the fitted curve is drawn, where its upper bound is further away.
 LONGEST_CURVE = 4.0
+#: With a smaller chance the median curve levels off before the target.
+LIKELY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,14 @@ def curve_words(job: Job) -> str:
             f"{goes}; after {epochs:.0f} more epochs, all that its bounds allow, {formatting.score(end.expected)} "
             f"({formatting.score(end.low)} to {formatting.score(end.high)}) is expected"
         )
-    last = job.last_x()
+    last, chance = job.last_x(), model.chance(job.target)
     if last is None:
         return f"{goes}; it sees no way to {job.target:g}"
     spread = f"{last.low:.0f} to {last.high:.0f}"
-    return f"{goes}; {job.target:g} is held after {last.expected:.0f} {formatting.epochs(job.spec)} ({spread})"
+    held = f"after {last.expected:.0f} {formatting.epochs(job.spec)} ({spread})"
+    if chance < LIKELY:
+        return f"{goes}; {job.target:g} is held with a chance of {formatting.percent(chance)}, and then {held}"
+    return f"{goes}; {job.target:g} is held {held}"
 
 
 def outside_words(rows: list[EpochRow]) -> str:

@@ -8,7 +8,7 @@ from coach.core.cluster import NOTHING, Node, Resources, by_node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
-from coach.core.lifecycle import forecast, program_changes
+from coach.core.lifecycle import forecast, program_changes, stopping_rules
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.enough_money import enough
 from coach.core.lifecycle.start_forecast import expected_starts
@@ -168,6 +168,9 @@ def _changes(job: Job) -> Iterator[str]:
 def _known(job: Job, now: float) -> Iterator[str]:
     yield f"Speed: {speed_words(job)}"
     yield f"Learning: {curve_words(job)}"
+    if not stopping_rules.ends_early(job) and (words := stopping_rules.out_of_reach(job)):
+        goes_on = "it was resumed" if job.overruled else "it has no --stop-early (stopEarly: true)"
+        yield f"Its target looks out of reach: {words}. It goes on, as {goes_on}; coach cancel {job.name} ends it"
     until = forecast.time_left(job, now)
     if until is not None:
         left = forecast.remaining_epochs(job)

@@ -54,6 +54,7 @@ def command(  # noqa: PLR0917 - they are options
     gpus: program.Gpus = 0,
     time_limit: program.TimeLimit = "",
     resumes: program.Resumes = False,
+    stop_early: program.StopEarly = False,
     batch: program.Batch = "",
     dry_run: program.DryRun = False,
     set_: Set = None,

@@ -18,7 +18,7 @@ from coach.core.jobs import transitions
 from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
-from coach.core.jobs.reasons import REFUSED, RESUMABLE, Reason, State
+from coach.core.jobs.reasons import EARLY_ENDS, REFUSED, RESUMABLE, Reason, State
 from coach.core.money import Ledger
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.resources import InlinePrices
@@ -231,6 +231,7 @@ def _resume_requested(job: Job, event: ev.ResumeRequested) -> Phase:
     if job.ledger.budget is not None:
         job.ledger.budget += event.added_budget
     job.suspend = job.stopped_by_user = False
+    job.overruled = job.overruled or not EARLY_ENDS.isdisjoint((job.reason, job.ending[0] if job.ending else None))
     if job.ended or job.phase is Phase.ENDING or job.reason in RESUMABLE:
         job.cancel = False
         job.failures = job.refusals = 0

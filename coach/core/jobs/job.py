@@ -150,6 +150,7 @@ class Job:
     suspend: bool = False
     stopped_by_user: bool = False  #: `suspend` was requested by the user, not only by a handler that stopped or died
     stopped_why: str = ""  #: in words, where a search paused it
+    overruled: bool = False  #: resumed after an early end: nothing ends it early again
     ending: tuple[Reason, str] | None = None
 
     #: nodes that it may not take now, by `on`

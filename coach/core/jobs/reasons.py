@@ -126,5 +126,7 @@ class Reason(StrEnum):
 
 #: Reasons of a job that was suspended and can be resumed.
 RESUMABLE = frozenset({Reason.SUSPENDED, Reason.HANDLER_STOPPED})
+#: Ends before a job's limits, which a resumed job does not meet again.
+EARLY_ENDS = frozenset({Reason.TARGET_BELOW_ASYMPTOTE, Reason.NO_GAIN_EXPECTED})
 #: Reasons of a job whose pods the cluster does not make now.
 REFUSED = frozenset(reason for reason in Reason if reason.retry is Retry.LATER)

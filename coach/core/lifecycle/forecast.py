@@ -97,12 +97,12 @@ def total_epochs(job: Job) -> float:
 
 
 def epochs_within_bounds(job: Job) -> float:
-    """Full epochs that a job without a target may still train, with the allocation that allows most of them.
+    """Full epochs that a job may still train, with the allocation that allows most of them.
 
-    Its money, its time limit and `maxEpochs` bound them. At least 1. A program may have no bound: then as many again as
-    it has trained, and at first PRIOR_EPOCHS.
+    Its money, its time limit and `maxEpochs` bound them. At least 1. Without a bound: as many again as it has trained,
+    and at first PRIOR_EPOCHS.
     """
-    if _endless(job):
+    if _unbounded(job):
         return max(1.0, PRIOR_EPOCHS - job.epochs_trained, job.epochs_trained)
     if job.speed is None:
         limit = float("inf") if job.spec.max_epochs is None else job.spec.max_epochs - job.full_epoch_count
@@ -119,10 +119,9 @@ def epochs_within_bounds(job: Job) -> float:
     return max(1.0, float(epochs.max()))
 
 
-def _endless(job: Job) -> bool:
-    """Whether nothing but the program itself ends the job."""
-    spec = job.spec
-    return spec.target is None and job.ledger.budget is None and spec.time_limit is None and spec.max_epochs is None
+def _unbounded(job: Job) -> bool:
+    """Whether neither money nor time nor a number of epochs ends the job."""
+    return job.ledger.budget is None and job.spec.time_limit is None and job.spec.max_epochs is None
 
 
 def bound_by_money(job: Job) -> bool:
@@ -205,7 +204,7 @@ def rest(job: Job) -> Rest | None:
     Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
     spreads add in quadrature.
     """
-    if _endless(job):
+    if job.spec.target is None and _unbounded(job):
         return None
     known = job.spec.target is None or (job.last_x() is not None and bool(job.full_epochs))
     if not known and (job.known_epochs is None or fit_says_unreachable(job)):

@@ -785,8 +785,11 @@ class Reducer:
             )
         )
         self._extend_in_time(job)
-        if (job.reason, job.message) != (reason, f"with {allocation}"):
-            self._set_status(job, at, reason, f"with {allocation}")
+        message = f"with {allocation}"
+        if stopping_rules.out_of_reach(job):
+            message += f"; {stopping_rules.OUT_OF_REACH}: coach why {job.name}"
+        if (job.reason, job.message) != (reason, message):
+            self._set_status(job, at, reason, message)
 
     def _extend_in_time(self, job: Job) -> None:
         """A program whose reservation ends before its money: look again before that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from coach.core.jobs.job import KEPT_CURVES, Job
@@ -24,6 +25,11 @@ PART_OF_THE_FIRST = 0.1
 PART_SPENT, PART_SPENT_RESTING = 0.05, 0.5
 #: Without a budget there is no price: then a curve that rests is given so many full epochs.
 EPOCHS_RESTING = 60
+#: The trend is that of so many of the latest full epochs, or of this part of all; its slope is so many times its
+#: standard error, or it is noise.
+TREND_EPOCHS, TREND_PART, TREND_ERRORS = 4, 1 / 3, 2.0
+#: The status of a job that goes on all the same has these words.
+OUT_OF_REACH = "its target looks out of reach"
 
 
 def rests(job: Job) -> bool:
@@ -50,6 +56,44 @@ def worth_going_on(job: Job) -> bool:
     if job.ledger.budget is None:
         return resting and job.full_epoch_count < EPOCHS_RESTING
     return job.ledger.spent < (PART_SPENT_RESTING if resting else PART_SPENT) * job.ledger.budget
+
+
+def on_its_way(job: Job) -> bool:
+    """Whether the straight line through the latest values, continued to the end of the job's bounds, arrives."""
+    assert job.target is not None
+    count = max(TREND_EPOCHS, math.floor(TREND_PART * job.full_epoch_count))
+    recent = job.full_epochs[-count:]
+    at, values = [epoch.epochs_trained for epoch in recent], [job.value(epoch) for epoch in recent]
+    if not all(map(math.isfinite, values)):
+        return False
+    line = statistics.linear_regression(at, values)
+    off = sum((value - line.intercept - line.slope * x) ** 2 for x, value in zip(at, values, strict=True))
+    error = math.sqrt(off / (count - 2) / (count * statistics.pvariance(at)))
+    if abs(line.slope) <= TREND_ERRORS * error:
+        return False
+    last = line.intercept + line.slope * (job.epochs_trained + forecast.epochs_within_bounds(job))
+    return last <= job.target if job.spec.goal is Goal.MINIMIZE else last >= job.target
+
+
+def out_of_reach(job: Job) -> str | None:
+    """Why the target counts as out of reach, with the numbers; None while it may be reached, and without a target."""
+    epochs = job.full_epoch_count
+    if job.target is None or epochs < HOPELESS_EPOCHS or job.hopeless < HOPELESS_FITS:
+        return None
+    # The checks that read all epochs come last: few jobs get there.
+    if worth_going_on(job) or on_its_way(job):
+        return None
+    assert job.convergence is not None
+    level = job.convergence.asymptote
+    return (
+        f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
+        f"target {job.target:g}, after {epochs} epochs"
+    )
+
+
+def ends_early(job: Job) -> bool:
+    """Whether it may be ended before its limits: not where its file or its user says that it goes on."""
+    return job.spec.stop_early and not job.overruled
 
 
 def standstill(job: Job) -> tuple[Reason, str]:
@@ -84,16 +128,9 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
         )
     if spec.budget.must_suffice and (found := enough_money.enough(job)) and found.too_small:
         return Reason.BUDGET_TOO_SMALL, f"{found.words} (budget.mustSuffice: false goes on)"
-    # The checks that read all epochs come last: few jobs get there.
-    if not spec.stop_early or epochs < HOPELESS_EPOCHS or job.hopeless < HOPELESS_FITS or worth_going_on(job):
-        return None
-    assert job.convergence is not None
-    level = job.convergence.asymptote
-    return (
-        Reason.TARGET_BELOW_ASYMPTOTE,
-        f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
-        f"target {job.target:g}, after {epochs} epochs (stopEarly: false goes on)",
-    )
+    if ends_early(job) and (words := out_of_reach(job)):
+        return Reason.TARGET_BELOW_ASYMPTOTE, f"{words} (coach resume {job.name} goes on all the same)"
+    return None
 
 
 def _end_of_best(job: Job) -> tuple[Reason, str] | None:
@@ -105,7 +142,7 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
     if spec.max_epochs is not None and epochs >= spec.max_epochs:
         return Reason.LIMIT_REACHED, f"{epochs} of at most {spec.max_epochs} epochs done, {best_so_far(job)}"
     best = job.best
-    if not spec.stop_early or best is None or len(job.full_epoch_curves) < KEPT_CURVES:
+    if not ends_early(job) or best is None or len(job.full_epoch_curves) < KEPT_CURVES:
         return None
     if best in job.full_epochs[-PATIENCE:]:
         return None
@@ -118,7 +155,7 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
     return (
         Reason.NO_GAIN_EXPECTED,
         f"{best_so_far(job)}; better than that within {left:.0f} more epochs has a chance of {100 * chance:.0f} % "
-        "(stopEarly: false goes on)",
+        f"(coach resume {job.name} goes on all the same)",
     )
 
 

@@ -185,7 +185,8 @@ class JobSpec(SpecModel):
     """
     stop_early: StrictBool = True
     """Whether the job ends when its target is not to be reached, or, without a target, when no further improvement is
-    to be expected. Without it true; of a program without a target, false.
+    to be expected. Without it true; of a program that has no target, or that would lose all by it as it cannot resume,
+    false.
     """
     policy: Policy = Policy()
     """Policy that chooses the numbers of workers and servers of each epoch."""
@@ -204,7 +205,7 @@ class JobSpec(SpecModel):
             value.setdefault("objective", JobObjective.BEST_LOSS.value)
         if program:  # a fixed number of workers, and nothing else
             value = {"framework": Framework.ANY.value, "servers": {"min": 0, "max": 0}} | value
-            if aimless:
+            if aimless or value["program"].get("resumes") is not True:
                 value.setdefault("stopEarly", False)
             if isinstance(workers := value.get("workers", {}), dict):
                 fixed = workers.get("min", 1)

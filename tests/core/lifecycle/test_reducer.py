@@ -317,7 +317,7 @@ def test_without_a_target_a_job_ends_when_no_better_model_is_to_be_expected() ->
     level = FaultyDynamics(loss=lambda x: 0.5 + max(0.0, 0.5 - 0.1 * x) + 0.02 * math.sin(7 * x))
     job = ended_world(level, target=None, budget=usd(0.1), maxEpochs=60).job()
     assert (job.state, job.reason) == (State.SUCCEEDED, Reason.NO_GAIN_EXPECTED)
-    assert 8 <= len(job.full_epochs) < 60 and "stopEarly: false" in job.message
+    assert 8 <= len(job.full_epochs) < 60 and "coach resume job goes on" in job.message
     on = ended_world(level, target=None, budget=usd(1.0), maxEpochs=60, stopEarly=False).job()
     assert (on.reason, len(on.full_epochs)) == (Reason.LIMIT_REACHED, 60)
 

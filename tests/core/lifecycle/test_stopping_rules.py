@@ -1,10 +1,25 @@
-"""Measured curves that rest at their start and then drop: no job of one is thrown away while it has money."""
+"""Which jobs are ended early: none whose curve rests at its start, or is on its way, while it has money."""
 
 from __future__ import annotations
 
-import pytest
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from benchmarks.decisions.early_ends import Case, ends, of_plateaus
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks.decisions.early_ends import Case, ends, job_of, of_plateaus, trained
+from coach.core.jobs import fold
+from coach.core.jobs.actions import Finish, SetStatus
+from coach.core.jobs.events import ResumeRequested
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle import forecast, stopping_rules
+from coach.core.money import Ledger, to_money
+from coach.core.spec.job import API_VERSION, TrainingJob
+from coach.jobfiles.dump import to_yaml
 
 pytestmark = pytest.mark.standard
 
@@ -16,6 +31,86 @@ CASES = {case.family: case for case in reversed(list(of_plateaus()))}
 def test_a_curve_that_rests_first_reaches_its_target(case: Case) -> None:
     found = ends(case)
     assert case.reached is not None and found.now == {100: None, 200: None, 500: None, None: None}
+
+
+def grown(values: Sequence[float], target: float, epochs: int | None) -> Iterator[Job]:
+    """A job of a loss after each of its epochs, with money for so many; None: unlimited."""
+    job = job_of(Case("", tuple(values), "loss", target, 1, None))
+    for number, value in enumerate(values, 1):
+        trained(job, number, value)
+        cost = to_money(forecast.cheapest_epoch(job))
+        job.ledger = Ledger(None if epochs is None else epochs * cost, number * cost)
+        yield job
+
+
+def of_values(values: Sequence[float], target: float, epochs: int | None) -> Job:
+    """The same after all of them."""
+    return list(grown(values, target, epochs))[-1]
+
+
+@pytest.mark.parametrize("epochs", [40, 100, 500, None])
+@pytest.mark.parametrize(
+    ("name", "value", "target"),
+    [
+        ("exponential", lambda e: 2 * math.exp(-e / 8), 0.02),
+        ("slower", lambda e: 0.3 + 3 * math.exp(-e / 25), 0.5),
+        ("a line", lambda e: 2 - 0.05 * e, 0.6),
+    ],
+)
+def test_a_curve_on_its_way_is_not_ended_before_it_arrives(
+    name: str, value: Callable[[int], float], target: float, epochs: int | None
+) -> None:
+    values = [value(epoch) for epoch in range(1, 50) if value(epoch) > target][:39]
+    for job in grown(values, target, epochs):
+        assert stopping_rules.stop_decision(job) is None, f"{name}, after {job.full_epoch_count} epochs"
+
+
+def test_a_trend_that_arrives_only_after_the_money_is_spent_ends_the_job() -> None:
+    values = [0.9 + 2 * math.exp(-epoch) - 0.0005 * epoch for epoch in range(1, 31)]
+    assert stopping_rules.stop_decision(of_values(values, 0.7, 100)) is not None
+    assert stopping_rules.stop_decision(of_values(values, 0.7, 500)) is None
+
+
+def test_the_noise_of_a_level_is_no_trend() -> None:
+    """Half of all lines through noise fall, and with much money all of those would arrive."""
+    noise = np.random.default_rng(1).normal(0.0, 0.01, 40)
+    jobs = grown([2.0, 1.2, *(0.9 + noise)], 0.85, 4000)
+    found = [stopping_rules.on_its_way(job) for job in jobs if job.full_epoch_count >= 8]
+    assert sum(found) <= len(found) / 10
+
+
+def test_a_job_resumed_after_an_early_end_is_not_ended_again() -> None:
+    """Whatever its curve does; its limits still end it."""
+    job = of_values([2.0, *[0.9] * 29], 0.3, None)
+    found = stopping_rules.stop_decision(job)
+    assert found is not None and found[0] is Reason.TARGET_BELOW_ASYMPTOTE and "coach resume x goes on" in found[1]
+    fold.apply(job, Finish(1.0, "x", *found))
+    fold.apply(job, SetStatus(1.0, "x", *found))
+    curves = job.full_epoch_curves
+    fold.apply(job, ResumeRequested(2.0, "x"))
+    job.full_epoch_curves = curves  # those of the next epochs, which are as flat
+    assert stopping_rules.stop_decision(job) is None and stopping_rules.out_of_reach(job) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "early"),
+    [
+        ({}, False),
+        ({"program": {"command": ["a"], "resumes": True}}, True),
+        ({"stopEarly": True}, True),
+        ({"program": {"command": ["a"], "resumes": True}, "stopEarly": False}, False),
+        ({"program": {"command": ["a"], "resumes": True}, "target": None}, False),
+    ],
+)
+def test_a_program_that_would_lose_all_is_ended_early_only_where_it_says_so(
+    changes: dict[str, Any], early: bool
+) -> None:
+    spec = {"program": {"command": ["a"]}, "target": {"loss": 0.3}, "budget": {"unlimited": True}} | changes
+    spec = {key: value for key, value in spec.items() if value is not None}
+    document = {"apiVersion": API_VERSION, "kind": "TrainingJob", "metadata": {"name": "x"}, "spec": spec}
+    job = TrainingJob.from_json(document)
+    assert job.spec.stop_early == early
+    assert TrainingJob.from_json(yaml.safe_load(to_yaml(job))) == job, "its file reads as it was"
 
 
 def test_the_rule_before_ended_most_of_them() -> None:
