@@ -31,7 +31,6 @@ PARTS = {
     "How-to guides": "how-to/*",
     "Reference": "reference/*",
     "Explanation": "explanation/*",
-    "Decisions": "decisions/*",
     "The project": "*",
 }
 

@@ -1,25 +1,21 @@
-"""Each decision is a short record of one form."""
+"""Each decision is short: a line of at most 30 words, or a paragraph of at most 75."""
 
 import re
-from pathlib import Path
 
-import pytest
+from tests.docs.pages import ROOT
 
-from tests.docs.pages import ROOT, tracked
-
-RECORDS = [path for path in tracked("docs/decisions/*.md") if path.name != "README.md"]
-FORM = re.compile(
-    r"# (?P<title>.+)\n\n(?P<date>2\d{3}-\d\d-\d\d)\.(?P<superseded> Superseded by \[.+\]\(.+\)\.)?\n\n"
-    r"\*\*Context\.\*\* .+\n\n\*\*Decision\.\*\* .+\n\n\*\*Consequence\.\*\* .+",
-    re.DOTALL,
-)
+TEXT = (ROOT / "docs/decisions.md").read_text(encoding="utf-8")
+LINES = re.findall(r"^- (\*\*.+)$", TEXT, re.MULTILINE)
+PARAGRAPHS = re.findall(r"^### .+\n\n((?:[^\n#-].*\n)+)", TEXT, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_a_record_has_its_date_context_decision_and_consequence_and_its_line_in_the_index(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    record = FORM.fullmatch(text)
-    assert record and len(text.split()) <= 250
-    gone = " (superseded)" if record["superseded"] else ""
-    index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
-    assert f"- {record['date']}: [{record['title']}]({path.name}){gone}\n" in index
+def test_a_decision_is_a_line_or_a_short_paragraph() -> None:
+    assert len(LINES) > 50 and len(PARAGRAPHS) == TEXT.count("\n### ")
+    assert [line for line in LINES if len(line.split()) > 32] == []
+    assert [text for text in PARAGRAPHS if len(text.split()) > 80] == []
+
+
+def test_nothing_else_is_on_the_page() -> None:
+    body = TEXT.split("\n## ", 1)[1]
+    other = [line for line in body.splitlines() if line.startswith("-") and not line.startswith("- **")]
+    assert other == []
