@@ -57,6 +57,7 @@ class Run:
         self._message = {
             "epoch": f"epoch of {gang.group}",
             "group": gang.group,
+            "key": "a-key-of-nobody-else",
             "elastic": True,
             "servers": sizes[2],
             "root": f"{gang.functions['scheduler', 0].address}:{gang.port}",

@@ -26,7 +26,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder
-from coach.platforms.function_calls import Direct, Unanswered
+from coach.platforms.function_calls import KEY_VARIABLE, Direct, Unanswered
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.environment import Functions
 
@@ -43,7 +43,13 @@ async def _cold_epoch(
     addresses: dict[PodId, str] = {}
     processes = []
     calls = Direct()
-    env = {**os.environ, **functions.env, "COACH_DATA_CACHE": "", "PYTHONPATH": str(functions.folder)}
+    env = {
+        **os.environ,
+        **functions.env,
+        "COACH_DATA_CACHE": "",
+        "PYTHONPATH": str(functions.folder),
+        KEY_VARIABLE: "a-key-of-nobody",
+    }
     for index, pod in enumerate(order.pods):
         host = f"127.60.{number % 250 + 1}.{index + 1}"
         addresses[pod] = f"{host}:8080"
@@ -53,7 +59,7 @@ async def _cold_epoch(
     try:
         await asyncio.gather(*(_ready(calls, address) for address in addresses.values()))
         starting = time.monotonic() - began
-        client = GangClient(calls, EpochOrder(order, spec, addresses, time.time() + 600), time.time)
+        client = GangClient(calls, EpochOrder(order, spec, addresses, time.time() + 600), time.time, "a-key-of-nobody")
         await asyncio.gather(*(client._start(member) for member in client.members))
         workers = [member for member in client.members if member.pod.role is Role.WORKER]
         while True:

@@ -22,7 +22,7 @@ from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
 from coach.core.spec.job import JobSpec
 from coach.core.spec.training import Framework
 from coach.platforms.base import EpochError, EpochOrder, Progress
-from coach.platforms.function_calls import FunctionCalls, Unanswered
+from coach.platforms.function_calls import FunctionCalls, Unanswered, group_key
 
 #: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
@@ -120,10 +120,11 @@ class Progressing:
 
 
 class GangClient:
-    """Runs one epoch at a time on the functions of one job."""
+    """Runs one epoch at a time on the functions of one job, which have this key."""
 
-    def __init__(self, calls: FunctionCalls, order: EpochOrder, now: Callable[[], float]) -> None:
+    def __init__(self, calls: FunctionCalls, order: EpochOrder, now: Callable[[], float], key: str) -> None:
         self._calls = calls
+        self._key = key
         self._order = order
         self._now = now
         self.invocations = 0
@@ -340,6 +341,7 @@ class GangClient:
             "op": "start",
             "epoch": action.token,
             "group": action.group,
+            "key": group_key(self._key, action.group),
             "role": member.pod.role.value,
             "rank": member.rank,
             "workers": action.allocation.workers,
@@ -439,7 +441,7 @@ class GangClient:
             self.invocations += 1
             began = self._now()
             try:
-                return await self._calls.post(member.address, body, timeout)
+                return await self._calls.post(member.address, body, timeout, self._key)
             except Unanswered as error:
                 if error.late and self._now() - began > timeout + AWAY_SECONDS:
                     continue

@@ -34,7 +34,7 @@ class Keeper:
     """Runs one command; `lifeline` is the reading end of a pipe."""
 
     def __init__(self, command: list[str], lifeline: int, remove: Path | None) -> None:
-        self._remove = remove
+        self._remove, self._folder = remove, remove and remove.parent
         self._lifeline = lifeline
         self._kept: set[int] = set()
         self._said, said = os.pipe()
@@ -64,6 +64,11 @@ class Keeper:
         code = self._command.wait()
         linux.end_descendants(os.getpid(), set())
         self._forget_command()
+        if self._folder is not None:
+            for left in self._folder.glob("*.sock"):  # of those that were kept
+                left.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there is more in it
+                self._folder.rmdir()
         return code if code >= 0 else 128 - code
 
     def _hear(self) -> None:
@@ -76,8 +81,6 @@ class Keeper:
     def _forget_command(self) -> None:
         if self._remove is not None:
             self._remove.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # there is more in it
-                self._remove.parent.rmdir()
             self._remove = None
 
 
@@ -89,7 +92,7 @@ def main() -> int:
         "--remove",
         type=Path,
         metavar="FILE",
-        help="delete this file, and its folder where that is empty then, when the command has ended",
+        help="delete this file when the command has ended; at last its folder, where that has sockets alone",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --: the program and its arguments")
     options = parser.parse_args()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
+from training import storage
 from training.errors import TrainingError
 
 ROLES = ("scheduler", "server", "worker")
@@ -34,8 +35,14 @@ def _text(value: Any) -> str | None:
     return None if isinstance(value, str) and 0 < len(value) <= 4096 else "must be a text of 1 to 4096 characters"
 
 
-def _texts(value: Any) -> str | None:
-    return None if isinstance(value, list) and not any(map(_text, value)) else "must be a list of texts"
+def _uri(value: Any) -> str | None:
+    return _text(value) or storage.wrong_scheme(value)
+
+
+def _uris(value: Any) -> str | None:
+    if not isinstance(value, list):
+        return "must be a list of texts"
+    return next((fault for each in value if (fault := _uri(each))), None)
 
 
 def ranks(value: Any) -> str | None:
@@ -94,6 +101,11 @@ def _files(value: Any) -> str | None:
     return None if good else "must be SHA-256 by relative path"
 
 
+def _key(value: Any) -> str | None:
+    good = isinstance(value, str) and value.isascii() and 16 <= len(value) <= 255
+    return None if good else "must be a text of 16 to 255 ASCII characters"
+
+
 def _arguments(value: Any) -> str | None:
     good = isinstance(value, dict) and all(name.isidentifier() for name in value)
     return None if good else "must be values by the names of parameters"
@@ -106,14 +118,15 @@ def _optimizer(value: Any) -> str | None:
 
 
 _MODEL = _object(
-    uri=_text,
+    uri=_uri,
     sha256=_or_null(_hexadecimal),
     net=_or_null(_text),
     files=_or_null(_files),
     args=_or_null(_arguments),
 )
-_DATA = _object(uri=_or_null(_text), format=_one_of(*FORMATS), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1)))
+_DATA = _object(uri=_or_null(_uri), format=_one_of(*FORMATS), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1)))
 Text = Annotated[str, _text]
+Uri = Annotated[str, _uri]
 Whole = Annotated[int, _whole(0)]
 Positive = Annotated[float, _positive]
 Flag = Annotated[bool, _flag]
@@ -130,9 +143,9 @@ class _Epoch:
     fraction: Positive | None = None
     epoch_samples: Annotated[int, _whole(1)] | None = None
     seconds: Positive | None = None
-    weights_in: Text | None = None
-    weights_out: Text | None = None
-    obsolete: Annotated[Sequence[str], _texts] = ()
+    weights_in: Uri | None = None
+    weights_out: Uri | None = None
+    obsolete: Annotated[Sequence[str], _uris] = ()
     evaluate: Flag = True
     members: Annotated[Sequence[int], ranks] | None = None
     server_members: Annotated[Sequence[int], ranks] | None = None
@@ -147,6 +160,7 @@ class StartRequest(_Epoch):
     """
 
     group: Text
+    key: Annotated[str, _key]
     role: Annotated[str, _one_of(*ROLES)]
     rank: Whole
     workers: Annotated[int, _whole(1, 4096)]
@@ -196,8 +210,8 @@ class StartRequest(_Epoch):
     @classmethod
     def alone(cls, **given: Any) -> "StartRequest":
         """Of a worker in no group, which trains no epoch."""
-        member = {"epoch": "alone", "group": "alone", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
-        return cls(**member, root="", host="", deadline=math.inf, samples=0, **given)
+        member = {"epoch": "alone", "group": "alone", "key": "", "role": "worker", "rank": 0, "workers": 1}
+        return cls(**member, servers=0, root="", host="", deadline=math.inf, samples=0, **given)
 
     def as_dict(self) -> dict:
         """The message again, for another process."""

@@ -1,5 +1,7 @@
 """Bytes at URIs: a plain path, file://, or an object store (s3://, gs://), for which obstore is needed.
 
+Nothing in a URI is escaped, as in job files (coach/jobfiles/load.py): `file:///a%20b#c` names the file /a%20b#c.
+
 Object stores take their address and credentials from the environment, as their own tools do: AWS_ENDPOINT_URL,
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or a workload's identity. A request that fails is sent again
 for up to three minutes; what is larger than PART_BYTES goes in parts.
@@ -14,19 +16,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import unquote, urlsplit
 
 from training.errors import TrainingError
 
 #: What is larger is uploaded in parts, each of which is sent again where it fails.
 PART_BYTES = 8 << 20
+#: Nothing is fetched from anywhere else.
+SCHEMES = ("file", "s3", "gs")
 
 
 def local_path(uri: str) -> Path | None:
-    """The path that a URI names on this machine, or None when it is elsewhere."""
-    if uri.startswith("file://"):
-        return Path(unquote(urlsplit(uri).path))
-    return None if "://" in uri else Path(uri)
+    """The path that a URI names on this machine, or None when it is elsewhere. Raises TrainingError for other kinds."""
+    scheme, separator, path = uri.partition("://")
+    if fault := wrong_scheme(uri):
+        raise TrainingError("BadRequest", f"{uri} {fault}")
+    return None if separator and scheme != "file" else Path(path if separator else uri)
+
+
+def wrong_scheme(uri: str) -> str | None:
+    """The fault of a URI of another kind."""
+    scheme, separator, _ = uri.partition("://")
+    return f"must be a path, or of {', '.join(SCHEMES)}" if separator and scheme not in SCHEMES else None
 
 
 #: What a process of its own does: the zygote may have no threads, and obstore's requests are made in some.
@@ -51,9 +61,9 @@ except Exception as error:
 
 def _elsewhere(do: str, uri: str, content: bytes | None = None) -> bytes:
     """Get, put or delete what a URI names. Raises FileNotFoundError, OSError."""
-    parts = urlsplit(uri)
-    place = uri.partition("://")[2].removeprefix(parts.netloc).lstrip("/")
-    command = [sys.executable, "-c", _ASKS, do, f"{parts.scheme}://{parts.netloc}", place, str(PART_BYTES)]
+    scheme, _, rest = uri.partition("://")
+    bucket, _, place = rest.partition("/")
+    command = [sys.executable, "-c", _ASKS, do, f"{scheme}://{bucket}", place.lstrip("/"), str(PART_BYTES)]
     done = subprocess.run(command, input=content, capture_output=True, check=False)
     if done.returncode == 3:
         raise FileNotFoundError(uri)

@@ -20,8 +20,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from coach.core.cluster import Node, PodId, Resources
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -32,6 +30,7 @@ from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework, ParameterServer
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
+from coach.platforms.function_calls import Unanswered
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from coach.plugins import policy
@@ -196,7 +195,6 @@ class Stage:
         self._zygotes: dict[PodId, int] = {}
         self._functions: dict[PodId, int] = {}
         self._addresses: dict[PodId, str] = {}
-        self._http = httpx.AsyncClient(trust_env=False)
         self._noting: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -239,11 +237,10 @@ class Stage:
             async with handler:
                 stage = cls(folder, handler, local, framework, servers_are)
                 handler.observers.append(stage._note_pods)
-                async with stage._http:
-                    try:
-                        yield stage
-                    finally:  # they take seconds at most; cancelled, they could leave connections open
-                        await asyncio.gather(*stage._noting, return_exceptions=True)
+                try:
+                    yield stage
+                finally:  # they take seconds at most; cancelled, they could leave connections open
+                    await asyncio.gather(*stage._noting, return_exceptions=True)
         finally:
             journal.close()
 
@@ -296,9 +293,9 @@ class Stage:
             task.add_done_callback(self._noting.discard)
 
     async def _note_zygote(self, pod: PodId, address: str) -> None:
-        with contextlib.suppress(httpx.HTTPError):
-            answer = await self._http.post(f"http://{address}/", json={"op": "health"}, timeout=60)
-            self._zygotes[pod] = answer.json()["zygote_pid"]
+        with contextlib.suppress(Unanswered):
+            _, answer = await self.platform._calls.post(address, {"op": "health"}, 60)
+            self._zygotes[pod] = json.loads(answer)["zygote_pid"]
 
     async def _strike(self, name: str, fault: Fault) -> str:
         """Wait for the instant and send the signal; `role pid` of the process that was hit."""

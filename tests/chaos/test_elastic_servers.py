@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -27,7 +28,7 @@ async def _kill_a_server_after_a_copy(stage: Stage) -> int:
 
     async def ask(role: Role, index: int, **body: Any) -> dict[str, Any]:
         address = stage._addresses[PodId(KILLED, role, index)]
-        answer: dict[str, Any] = (await stage._http.post(f"http://{address}/", json=body, timeout=60)).json()
+        answer: dict[str, Any] = json.loads((await stage.platform._calls.post(address, body, 60))[1])
         return answer
 
     copied = 0

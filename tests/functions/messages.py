@@ -21,6 +21,7 @@ def job(**changes: Any) -> dict[str, Any]:
         "batch_size": 32,
         "optimizer": {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9},
         "seed": 3,
+        "key": "the-key-of-the-group",
         "deadline": 60,
         "samples": 640,
         **changes,

@@ -126,6 +126,7 @@ def results() -> dict[str, dict[str, Any]]:
     request = {
         "epoch": "e",
         "group": "g",
+        "key": "the-key-of-the-group",
         "role": "worker",
         "rank": 0,
         "workers": 1,

@@ -8,6 +8,7 @@ GOOD = {
     "op": "start",
     "epoch": "e1",
     "group": "g1",
+    "key": "the-key-of-the-group",
     "role": "worker",
     "rank": 0,
     "workers": 2,
@@ -37,7 +38,7 @@ def test_a_good_message_is_taken_with_its_defaults() -> None:
     assert request.StartRequest(**asked.as_dict()) == asked
 
 
-@pytest.mark.parametrize("field", ["epoch", "group", "role", "rank", "workers", "root", "host", "deadline"])
+@pytest.mark.parametrize("field", ["epoch", "group", "key", "role", "rank", "workers", "root", "host", "deadline"])
 def test_a_missing_field_is_named(field: str) -> None:
     assert f"{field} is missing" in faults(**{field: ...})
 
@@ -116,7 +117,10 @@ def test_all_faults_are_reported_at_once() -> None:
 
 def test_servers_and_schedulers_need_nothing_of_a_workers() -> None:
     for role in ("server", "scheduler"):
-        body = {key: GOOD[key] for key in ("epoch", "group", "rank", "workers", "servers", "root", "host", "deadline")}
+        body = {
+            key: GOOD[key]
+            for key in ("epoch", "group", "key", "rank", "workers", "servers", "root", "host", "deadline")
+        }
         assert request.parse({**body, "role": role}, role).role == role
 
 
@@ -128,3 +132,30 @@ def test_an_elastic_worker_may_come_later_than_those_that_found_the_group() -> N
         request.parse({**later, "elastic": False}, "worker")
     with pytest.raises(TrainingError, match="mode is async, and must be sync"):
         request.parse({**later, "mode": "async"}, "worker")
+
+
+HERE = ["file:///a%20b#c/model.py", "model.py", "s3://bucket/model.py", "gs://bucket/a#b/model.py"]
+ELSEWHERE = [
+    "http://127.0.0.1/model.py",
+    "https://x/m.py",
+    "HTTP://x/m",
+    "ftp://x/m",
+    "az://x/m",
+    "memory://x",
+    "data://m",
+]
+
+
+@pytest.mark.parametrize(("uri", "taken"), [*((one, True) for one in HERE), *((one, False) for one in ELSEWHERE)])
+def test_files_are_of_this_machine_or_of_an_object_store(uri: str, taken: bool) -> None:
+    for changes in (
+        {"model": {"uri": uri}},
+        {"data": {"uri": uri, "format": "idx"}},
+        {"weights_in": uri},
+        {"weights_out": uri},
+        {"obsolete": [uri]},
+    ):
+        if taken:
+            assert request.parse(GOOD | changes, "worker")
+        else:
+            assert "must be a path, or of file, s3, gs" in faults(**changes)

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import yaml
 
 from coach import __version__
@@ -31,6 +30,7 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from tests.journals.replay import FOLDER, write
 from tests.journals.test_replay import SCHEMA, schema
+from tests.platforms.local.functions import ask
 
 ROOT = Path(__file__).resolve().parents[2]
 COACH = [sys.executable, "-m", "coach.cli.main"]
@@ -179,10 +179,7 @@ def faults(handler: Handler) -> None:
     handler.submit(job("struck", target={"loss": 0.0001}, maxEpochs=14))
     handler.epochs("struck", 4)
     worker = handler.address(Role.WORKER)
-    os.kill(
-        httpx.post(f"http://{worker}/", json={"op": "health"}, timeout=30).json()["zygote_pid"],
-        signal.SIGKILL,
-    )
+    os.kill(ask(worker)["zygote_pid"], signal.SIGKILL)
     failed = lambda _, records: any(isinstance(record, ev.PodLost | ev.EpochFailed) for record in records)  # noqa: E731
     handler.until("a lost worker", failed)
     handler.epochs("struck", 7)

@@ -31,6 +31,7 @@ def function_pod(name: str, node: str) -> dict[str, object]:
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "args": ["worker"],
+        "env": [{"name": "COACH_KEY", "value": "the-key-of-this-function"}],
         "securityContext": {
             "readOnlyRootFilesystem": True,
             "allowPrivilegeEscalation": False,
@@ -65,7 +66,7 @@ def ask(cluster: ExistingCluster, source: str, address: str) -> dict[str, object
     """The answer to `health` of the function at an address, asked from the pod `source`."""
     program = f"""
 import urllib.request
-body, header = b'{{"op": "health"}}', {{"Content-Type": "application/json"}}
+body, header = b'{{"op": "health"}}', {{"Content-Type": "application/json", "X-Coach-Key": "the-key-of-this-function"}}
 request = urllib.request.Request("http://{address}:8080/", body, header)
 print(urllib.request.urlopen(request, timeout=5).read().decode())
 """

@@ -140,7 +140,7 @@ def test_an_object_store_takes_the_place_of_the_volume() -> None:
     settings = Settings.read("", objects["ConfigMap", "coach-functions"]["data"])
     assert (settings.checkpoints, settings.store_secret, settings.volume_claim) == ("s3://bucket/coach", "store", "")
     job = TrainingJob.from_json(spec("a"))
-    pod = manifests.pod(Pod(PodId("a", Role.WORKER, 0), "", Resources(1.0, 1.0)), job, settings, [])
+    pod = manifests.pod(Pod(PodId("a", Role.WORKER, 0), "", Resources(1.0, 1.0)), job, settings, [], "key")
     assert pod["spec"]["containers"][0]["envFrom"] == [{"secretRef": {"name": "store"}}]
     assert [one["name"] for one in pod["spec"]["volumes"]] == ["tmp"]
     assert objects["ServiceAccount", "coach-functions"]["metadata"]["annotations"] == {"role": "coach"}
@@ -166,7 +166,10 @@ def test_who_places_the_pods_is_one_value(kind: str, profile: str, group: str) -
     assert (("Deployment", "coach-scheduler") in objects) == (kind == "coach")
     function, program = (TrainingJob.from_json(one) for one in (spec("job"), PROGRAM))
     made = Pod(PodId("job", Role.WORKER, 0), "", Resources(1.0, 1.0))
-    for pod in (manifests.pod(made, function, settings, []), program_manifests.pod(made, program, 1, settings, [])):
+    for pod in (
+        manifests.pod(made, function, settings, [], "key"),
+        program_manifests.pod(made, program, 1, settings, []),
+    ):
         assert pod["spec"]["schedulerName"] == profile
         assert (pod["spec"].get("schedulingGroup") == {"podGroupName": "job"}) == (kind == "native")
         assert ("scheduling.x-k8s.io/pod-group" in pod["metadata"]["labels"]) == (kind == "coscheduling")
@@ -404,7 +407,7 @@ def test_pods_of_jobs_pass_it_too_unless_programs_are_their_images_user(release:
     function, program = (TrainingJob.from_json(one) for one in (spec("job"), PROGRAM))
     worker = Pod(PodId("job", Role.WORKER, 0), "", function.spec.resources.worker.resources)
     made = {
-        "function": manifests.pod(worker, function, settings, []),
+        "function": manifests.pod(worker, function, settings, [], "key"),
         "program": program_manifests.pod(worker, program, 2, settings, [], {"train.py": "train.py"}),
     }
     made["lease"] = program_manifests.lease(program, 60, 0.0, settings, [])["spec"]["template"]
@@ -456,6 +459,7 @@ train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
 train: get list watch create patch configmaps
 train: create events
+train: create secrets
 train: get namespaces
 train: create get list patch delete jobs.batch
 train: create patch delete services
@@ -464,7 +468,7 @@ train: create patch networkpolicies.networking.k8s.io
 : create tokenreviews.authentication.k8s.io
 """
 HANDLER_MAY_NOT = """
-train: get list watch create secrets
+train: get list watch update patch delete secrets
 train: get secrets coach-token
 train: create pods/exec pods/attach pods/portforward pods/eviction
 train: update deletecollection pods

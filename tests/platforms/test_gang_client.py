@@ -33,7 +33,7 @@ class Answering:
         self._answer = answer
         self.followed = 0
 
-    async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
+    async def post(self, address: str, body: Mapping[str, Any], seconds: float, key: str = "") -> tuple[int, bytes]:
         status, said = self._answer(json.loads(json.dumps(body)))
         return status, json.dumps(said).encode()
 
@@ -56,7 +56,7 @@ def test_a_member_that_hangs_in_the_group_before_is_ended_with_it(tmp_path: Path
     async def main() -> None:
         addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
         epoch = EpochOrder(order, TrainingJob.from_json(spec()), addresses, time.time() + 60.0)
-        await GangClient(Answering(answer), epoch, time.time).run(lambda _progress: None)
+        await GangClient(Answering(answer), epoch, time.time, "key").run(lambda _progress: None)
 
     with pytest.raises(EpochError) as caught:
         asyncio.run(main())
@@ -93,7 +93,7 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
     async def main() -> None:
         addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
         epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, time.time() + 60.0)
-        await GangClient(Answering(answer), epoch, time.time).run(lambda _progress: None)
+        await GangClient(Answering(answer), epoch, time.time, "key").run(lambda _progress: None)
 
     with pytest.raises(EpochError):
         asyncio.run(main())
@@ -155,7 +155,7 @@ def test_with_many_functions_each_is_asked_more_rarely_and_its_end_is_seen_all_t
         addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
         document = spec(framework="pytorch", servers={"max": 0})
         epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, 1000.0)
-        await GangClient(calls, epoch, loop.time).run(lambda _progress: None)
+        await GangClient(calls, epoch, loop.time, "key").run(lambda _progress: None)
         assert calls.followed == others
 
     with contextlib.closing(loop):
@@ -181,7 +181,7 @@ def test_an_elastic_group_goes_on_without_the_one_that_does_not_start_and_not_wi
     members: dict[str, PodId] = {f"127.0.0.1:{9000 + number}": pod for number, pod in enumerate(pods)}
 
     class Group(Answering):
-        async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
+        async def post(self, address: str, body: Mapping[str, Any], seconds: float, key: str = "") -> tuple[int, bytes]:
             if body["op"] == "resize":
                 resized.append({"at": clock.now, **body})
             state = "starting" if members[address] == hanging else "done" if resized else "forming"
@@ -194,7 +194,7 @@ def test_an_elastic_group_goes_on_without_the_one_that_does_not_start_and_not_wi
         document = spec(parameterServer="elastic", servers={"max": 2})
         addresses = {pod: address for address, pod in members.items()}
         epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, 1000.0)
-        return await GangClient(Group(lambda _: (200, {})), epoch, loop.time).run(lambda _progress: None)
+        return await GangClient(Group(lambda _: (200, {})), epoch, loop.time, "key").run(lambda _progress: None)
 
     with contextlib.closing(loop):
         report, _ = loop.run_until_complete(main())

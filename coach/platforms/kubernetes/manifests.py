@@ -11,6 +11,7 @@ from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.platforms.base import GangSize
+from coach.platforms.function_calls import KEY_VARIABLE
 from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
@@ -52,13 +53,13 @@ IDLE_SECONDS = 90.0
 GRACE_SECONDS = 1
 
 
-def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> Object:
-    """The pod of one function of a job."""
+def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object], key: str) -> Object:
+    """The pod of one function of a job, whose key is in the Secret of this name."""
     container = {
         "name": "function",
         "image": image(job, settings),
         "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
-        "env": environment(job),
+        "env": environment(job, key),
         "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
         "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},
         "securityContext": {**CONFINED, "readOnlyRootFilesystem": True},
@@ -124,6 +125,11 @@ def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
     roles = [{"name": role.value, "required": min(sizes[role]), "desired": sizes[role][1]} for role in Role]
     made = of_job("coach.dev/v1alpha1", "Gang", size.job, size.job, settings, owners)
     return made | {"spec": {"betweenEpochs": False, "roles": roles}}
+
+
+def secret(name: str, key: str, job: str, settings: Settings, owners: list[Object]) -> Object:
+    """The Secret with the key of a job's functions."""
+    return of_job("v1", "Secret", name, job, settings, owners) | {"stringData": {"key": key}, "immutable": True}
 
 
 def pod_group(gang: Object, settings: Settings, owners: list[Object]) -> Object:
@@ -261,9 +267,11 @@ def store(settings: Settings) -> Object:
     return {"envFrom": [{"secretRef": {"name": settings.store_secret}}]} if settings.store_secret else {}
 
 
-def environment(job: TrainingJob) -> list[Object]:
-    """The environment variables of a function."""
+def environment(job: TrainingJob, key: str) -> list[Object]:
+    """The environment variables of a function; without the name of a `key` it answers nobody."""
+    secret = {"secretKeyRef": {"name": key, "key": "key"}}
     return [
+        *([{"name": KEY_VARIABLE, "valueFrom": secret}] if key else []),
         {"name": "OMP_NUM_THREADS", "value": "1"},
         {"name": "COACH_FRAMEWORK", "value": job.spec.framework.value},
     ]

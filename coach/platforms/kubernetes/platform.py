@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coach.core.cluster import NOTHING, Instance, Pod, PodId, Resources, Role, Taken
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
@@ -79,6 +80,14 @@ _NO_PODGROUP = {
 }
 
 
+class Key(NamedTuple):
+    """The key of a job's functions, the name of the Secret that hands it to their pods, and the Gang that owns that."""
+
+    name: str
+    key: str
+    gang: str
+
+
 class KubernetesPlatform:
     """Runs functions as pods of one namespace. `connect` gives the API server, `logs` a job's folder for logs."""
 
@@ -102,6 +111,8 @@ class KubernetesPlatform:
         self._now = now
         #: The jobs whose NetworkPolicy is there.
         self._isolated: set[str] = set()
+        #: The keys of jobs with functions: this handler ends what another one started.
+        self._keys: dict[str, Key] = {}
         #: The pods that are ready, and the names of their objects.
         self._ready: dict[PodId, str] = {}
         #: Pods that the cluster took away, with its words, until they are made again.
@@ -145,6 +156,7 @@ class KubernetesPlatform:
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._groups_path = f"/apis/{self._settings.pod_groups}/namespaces/{self._api.namespace}/podgroups"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
+            self._secrets_path = f"{CORE}/namespaces/{self._api.namespace}/secrets"
             self._policies_path = f"/apis/networking.k8s.io/v1/namespaces/{self._api.namespace}/networkpolicies"
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
@@ -221,6 +233,8 @@ class KubernetesPlatform:
                 policy = manifests.network_policy(size.job, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._policies_path}/{policy['metadata']['name']}", policy)
                 self._isolated.add(size.job)
+            if spec.spec.program is None:
+                await self._have_key(size.job, applied)
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(spec, path, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
@@ -236,6 +250,24 @@ class KubernetesPlatform:
         except ApiError as error:
             raise _refusal(f"the gang of {size.job}", error, spec) from error
 
+    async def _have_key(self, job: str, gang: Object) -> None:
+        """Have a Secret that goes with the Gang, as its pods do. It is only ever created: nobody need read Secrets."""
+        uid = gang["metadata"]["uid"]
+        if (known := self._keys.get(job)) is not None and known.gang == uid:
+            return
+        made = Key(f"{job}-key-{secrets.token_hex(4)}", secrets.token_hex(), uid)
+        body = manifests.secret(made.name, made.key, job, self._settings, manifests.owner(gang))
+        try:
+            await until_answered(lambda: self._api.create(self._secrets_path, body))
+        except ApiError as error:
+            if error.reason != "AlreadyExists":  # the answer to a request before was lost
+                raise
+        self._keys[job] = made
+
+    def _key_of(self, job: str) -> Key:
+        """Its key; of a job without a Gang an empty one, by which nobody answers."""
+        return self._keys.get(job, Key("", "", ""))
+
     def _refusal(self, spec: TrainingJob) -> str:
         """Why the job's pods cannot be made as it describes them; empty where they can."""
         if spec.spec.program is not None:
@@ -247,6 +279,7 @@ class KubernetesPlatform:
         await self._programs.forget(job)
         await self._deleted(f"{self._gangs_path}/{job}")
         self._isolated.discard(job)
+        self._keys.pop(job, None)
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Make the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
@@ -289,7 +322,7 @@ class KubernetesPlatform:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.kubernetes.programs`."""
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order), 0
-        client = GangClient(self._calls, order, self._now)
+        client = GangClient(self._calls, order, self._now, self._key_of(order.action.job).key)
         self._epochs[order.action.token] = client
         try:
             await self._let_drain(order, client)
@@ -521,8 +554,8 @@ class KubernetesPlatform:
             await asyncio.sleep(manifests.IDLE_SECONDS / 4)
             self._programs.keep_waiting({pod.job for pod in self._objects})
             functions = [pod for pod in self._ready if pod.job not in self._programs]
-            asked = [found for pod in functions if (found := self._object(pod))]
-            await asyncio.gather(*(self._greet(pods.address(found)) for found in asked))
+            asked = [(pod, found) for pod in functions if (found := self._object(pod))]
+            await asyncio.gather(*(self._greet(pods.address(found), pod.job) for pod, found in asked))
 
     async def _follow_prices(self) -> None:
         """Report nodes whose prices have changed."""
@@ -531,9 +564,10 @@ class KubernetesPlatform:
             await self._prices.look()
             self._nodes_changed()
 
-    async def _greet(self, address: str) -> None:
+    async def _greet(self, address: str, job: str) -> None:
+        where, key = f"{address}:{manifests.FUNCTION_PORT}", self._key_of(job).key
         with contextlib.suppress(Unanswered):
-            await self._calls.post(f"{address}:{manifests.FUNCTION_PORT}", {"op": "health"}, GREETING_SECONDS)
+            await self._calls.post(where, {"op": "health"}, GREETING_SECONDS, key)
 
     # -- how pods are made and ended ------------------------------------------------------------------------
 
@@ -547,7 +581,8 @@ class KubernetesPlatform:
             await self._create(pod.id, self._programs.pod(pod, spec), spec)
             return
         owners = await self._owner(self._gangs_path, pod.id.job)
-        await self._create(pod.id, manifests.pod(pod, spec, self._settings, owners), spec)
+        key = self._key_of(pod.id.job).name
+        await self._create(pod.id, manifests.pod(pod, spec, self._settings, owners, key), spec)
 
     def _why_none(self, pod: PodId) -> tuple[Reason, str] | None:
         """Why a pod that was started has no object, nor will have one; None while it may come."""

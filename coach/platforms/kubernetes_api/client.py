@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -198,9 +199,9 @@ class Api:
             async for piece in response.content.iter_any():
                 yield piece
 
-    async def forward(self, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+    async def forward(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes]:
         """POST JSON as it is to a proxied address; status and body of the answer. Raises TemporaryError."""
-        async with self._answer("POST", path, {}, dict(body), refuses=False) as response:
+        async with self._answer("POST", path, {}, dict(body), refuses=False, headers=headers) as response:
             return response.status, await response.read()
 
     @contextlib.asynccontextmanager
@@ -262,6 +263,7 @@ class Api:
         what: str = "",
         answers: Callable[[int], bool] = lambda status: not passes(status),
         refuses: bool = True,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to a request, broken off at the end of the block.
 
@@ -270,7 +272,7 @@ class Api:
         answer.
         """
         try:
-            response = await self._send(method, path, query, body, kind, timeout, what)
+            response = await self._send(method, path, query, body, kind, timeout, what, headers)
             try:
                 if refuses and response.status >= 400:
                     raise self._error(response.status, await response.text())
@@ -298,6 +300,7 @@ class Api:
         kind: str,
         timeout: aiohttp.ClientTimeout,
         what: str,
+        more: Mapping[str, str],
     ) -> aiohttp.ClientResponse:
         """Send a request, and again: with renewed credentials, or later where the API server wants it later."""
         renewed, later = False, 0
@@ -305,7 +308,7 @@ class Api:
             credential = await self._show()
             if method != "GET":
                 self._may_write()
-            headers = {"Content-Type": kind, "Accept": "application/json", **_shown(credential)}
+            headers = {"Content-Type": kind, "Accept": "application/json", **more, **_shown(credential)}
             if self._certificate_changes:
                 headers["Connection"] = "close"  # a connection keeps the certificate that it began with
             response = await self._session.request(

@@ -12,7 +12,7 @@ import aiohttp
 from kubernetes.aio.stream.ws_client import ERROR_CHANNEL, STDERR_CHANNEL, STDOUT_CHANNEL, WsApiClient
 
 from coach.core.errors import CoachError, TemporaryError
-from coach.platforms.function_calls import Unanswered
+from coach.platforms.function_calls import KEY_HEADER, Unanswered
 from coach.platforms.kubernetes_api.client import CORE, Api
 
 #: Of a forwarded port the first byte of each message says which of its two streams it is of.
@@ -126,7 +126,7 @@ class PodProxy:
         self._pod_at = pod_at
         self.followed = 0
 
-    async def post(self, address: str, body: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
+    async def post(self, address: str, body: Mapping[str, Any], seconds: float, key: str = "") -> tuple[int, bytes]:
         """See coach.platforms.function_calls."""
         host, _, port = address.rpartition(":")
         name = self._pod_at(host)
@@ -135,7 +135,7 @@ class PodProxy:
         path = f"{CORE}/namespaces/{self._api.namespace}/pods/{name}:{port}/proxy/"
         try:
             async with asyncio.timeout(seconds):
-                return await self._api.forward(path, body)
+                return await self._api.forward(path, body, {KEY_HEADER: key} if key else {})
         except TimeoutError as error:
             raise Unanswered(f"no answer in {seconds:g} s", late=True) from error
         except TemporaryError as error:

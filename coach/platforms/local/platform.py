@@ -1,10 +1,14 @@
-"""The local platform: pods are warm function processes on this machine, each with an HTTP address of its own."""
+"""The local platform: pods are warm function processes on this machine, each with a loopback address of its own.
+
+Groups meet at these addresses. The functions themselves are asked at Unix sockets that their user alone can reach.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
+import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -24,7 +28,7 @@ from coach.platforms.base import (
     PodError,
     Progress,
 )
-from coach.platforms.function_calls import Direct
+from coach.platforms.function_calls import AtSockets
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
@@ -67,13 +71,14 @@ class LocalPlatform:
         self._epochs: dict[str, GangClient] = {}
         self._given_up: dict[PodId, str] = {}
         self._addresses = _addresses(nodes)
+        self._key = secrets.token_hex()  #: from which each group has its own
         self._programs = Programs(logs, now)
         self._program_nodes: dict[PodId, str] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Start the process that functions are forked from. Raises PermanentError without framework."""
         self._events = events
-        self._calls = Direct()
+        self._calls = AtSockets()
         try:
             if self._functions:
                 await self._runtime(self._functions.framework)
@@ -157,6 +162,7 @@ class LocalPlatform:
                 function.kill()
                 await function.wait()
             raise PodError(Reason.FUNCTION_LOST, f"{pod.id.name} did not start: {error}") from error
+        self._calls.add(address, function.socket)
         self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, function))
         return Deployed(address, pod.node)
 
@@ -179,13 +185,13 @@ class LocalPlatform:
             if function:
                 function.kill()
                 ending.append(function)
-        await asyncio.gather(*(function.wait() for function in ending))
+        await asyncio.gather(*(self._ended(function) for function in ending))
 
     async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.local.programs`."""
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order, self._cores_of), 0
-        client = GangClient(self._calls, order, self.now)
+        client = GangClient(self._calls, order, self.now, self._key)
         self._epochs[order.action.token] = client
         why = "it did not answer"
         try:
@@ -219,8 +225,12 @@ class LocalPlatform:
             function.kill()
             await asyncio.wait({watcher})
 
-    async def _watch(self, pod: PodId, function: FunctionProcess) -> None:
+    async def _ended(self, function: FunctionProcess) -> None:
         await function.wait()
+        await self._calls.remove(function.address)
+
+    async def _watch(self, pod: PodId, function: FunctionProcess) -> None:
+        await self._ended(function)
         self._processes.pop(pod, None)
         self._watchers.pop(pod, None)
         why = self._given_up.pop(pod, f"{pod.name} ended by itself, or was killed")

@@ -36,6 +36,7 @@ class FunctionProcess:
     def __init__(self, name: str, template: Path, order: Mapping[str, Any]) -> None:
         """Send the order. Raises OSError where no template listens."""
         self.name = name
+        self.address, self.socket = str(order["address"]), str(order["socket"])  #: where it is asked
         self.pid = 0  #: once it was forked
         loop = asyncio.get_running_loop()
         self._forked: asyncio.Future[None] = loop.create_future()
@@ -115,7 +116,8 @@ class Runtime:
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
-        #: Where the last template listens: in a folder of its own, which its keeper deletes.
+        #: Where the last template listens, and next to it its functions: in a folder of its own, 0700, which its keeper
+        #: deletes.
         self._socket = Path()
         #: The keepers of the templates so far, and their lifelines; of all but the last, functions may run still.
         self._keepers: list[tuple[asyncio.subprocess.Process, int]] = []
@@ -199,7 +201,7 @@ class Runtime:
                 if self.ended:
                     await self.open()
             try:
-                return await self._fork(name, order)
+                return await self._fork(name, order | {"socket": str(self._socket.with_name(f"{address}.sock"))})
             except OSError as error:  # the template has ended just now, or is ended because it was paused
                 problem = error
             until = time.monotonic() + FORK_SECONDS

@@ -75,7 +75,7 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
     async def _start(self, pod: Pod, spec: TrainingJob) -> None:
         name = pod.id.name
         owners = await self._owner(self._gangs_path, pod.id.job)
-        function = resources.function(pod, spec, self._roles, self._settings, owners)
+        function = resources.function(pod, spec, self._roles, self._settings, owners, self._key_of(pod.id.job).name)
         for attempt in range(2):
             await self._start_function(pod.id, function, spec.spec.start_timeout)
             await self._until_made(pod.id)

@@ -91,8 +91,10 @@ def functions(job: TrainingJob, folder: Path, settings: Settings) -> Iterator[Ob
         yield made
 
 
-def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners: list[Object]) -> Object:
-    """The NuclioFunction of one member of a job's gang, parked.
+def function(  # noqa: PLR0917
+    of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners: list[Object], key: str = ""
+) -> Object:
+    """The NuclioFunction of one member of a job's gang, parked; when it is woken, the Secret `key` has its key.
 
     `folder` has the three roles' function.yaml. Raises UserError for one that cannot be read.
     """
@@ -103,7 +105,7 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
         "imagePullPolicy": settings.pull_policy,  # else Nuclio pulls at each start
         "replicas": 0,
         "resources": requests(of.requests),
-        "env": [*manifests.environment(job), *(base["spec"].get("env") or [])],
+        "env": [*manifests.environment(job, key), *(base["spec"].get("env") or [])],
         "volumes": [
             {"volume": volume, "volumeMount": mount}
             for volume, mounts in manifests.volumes(job, settings)

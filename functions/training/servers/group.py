@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import zmq
 
+from training import keys
 from training.elastic.group import ElasticGroup
 from training.elastic.line import Closed, Values
 from training.membership.member import Clock
@@ -77,7 +78,7 @@ class Flat:
 class Connections:
     """To all servers of one view. Another thread may close them: what waits then raises Closed."""
 
-    def __init__(self, context: zmq.Context, view: View, name: str) -> None:
+    def __init__(self, context: zmq.Context, view: View, name: str, password: str) -> None:
         self.view = view
         #: Servers that read this worker's arena where it is, and it theirs.
         self.near: set[int] = set()
@@ -92,6 +93,7 @@ class Connections:
             end.setsockopt_string(zmq.IDENTITY, f"{name}/{view.number}")
             for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
                 end.setsockopt(option, 0)
+            end.plain_username, end.plain_password = b"member", password.encode()
             end.connect(f"tcp://{server.partition('@')[2]}")
             self._poller.register(end, zmq.POLLIN)
             self._sockets.append(end)
@@ -143,6 +145,7 @@ class ServerGroup(ElasticGroup):
 
     def __init__(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> None:
         self._context = zmq.Context()
+        self._password = keys.proof(request.key, "servers")
         #: By which a server knows whether it is on the same machine.
         self._here = Arena(0)
         super().__init__(request, owner, fail, self)
@@ -158,7 +161,7 @@ class ServerGroup(ElasticGroup):
     def connect(self, view: View, rank: int, values: Values) -> Connections:
         """The worker's update: connections to the servers of the next view, while the present one trains."""
         del rank
-        made = Connections(self._context, view, self.line.member.name)
+        made = Connections(self._context, view, self.line.member.name, self._password)
         for number in range(len(view.servers)):
             made.send(number, {"op": "join", "memory": self._here.where})
         ready = 0

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
 
-from training import ipc
+from training import ipc, keys
 from training.connections import lines
 from training.errors import TrainingError
 from training.membership.messages import Entered, Tell, View, as_view, decode, encode
@@ -59,6 +60,11 @@ class ServerProcess:
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.plain_server = True  # of one without the group's password no message is read
+        self._password = keys.proof(request.key, "servers")
+        self._strangers = ThreadAuthenticator(self._context)
+        self._strangers.start()
+        self._strangers.configure_plain(passwords={"member": self._password})
         try:
             port = self._socket.bind_to_random_port(f"tcp://{request.host}")
         except zmq.ZMQError as error:
@@ -126,6 +132,7 @@ class ServerProcess:
                 except zmq.Again:
                     break
                 self._obey(self._serve(frames[0].bytes.decode(), json.loads(frames[1].bytes), frames[2:]))
+        self._strangers.stop()
         self._context.destroy(linger=5000)  # what was shipped is to arrive
 
     def _hear(self, kind: str, content: Any) -> None:
@@ -237,6 +244,7 @@ class ServerProcess:
             peer = self._peers[server] = self._context.socket(zmq.DEALER)
             peer.setsockopt_string(zmq.IDENTITY, f"{self.server.name}/0")
             peer.setsockopt(zmq.SNDHWM, 0)
+            peer.plain_username, peer.plain_password = b"member", self._password.encode()
             peer.connect(f"tcp://{server.partition('@')[2]}")
         self._peers[server].send_multipart([json.dumps(message).encode(), *frames], copy=False)
 

@@ -1,8 +1,9 @@
 """A function's own process: answers the operations of training/function.py over HTTP, and keeps the function's log.
 
-On one machine it is forked from a template (training/serving/template.py), with an `Order`. In a container it is the
-first process, `python -m training.serving.serve worker`. Under Nuclio the processor and its Python wrapper take its
-place, and call nuclio.py.
+On one machine it is forked from a template (training/serving/template.py), with an `Order`, and listens at a Unix
+socket in a folder of its user's own. In a container it is the first process, `python -m training.serving.serve worker`,
+and answers who shows its key (training/keys.py). Under Nuclio the processor and its Python wrapper take its place, and
+call nuclio.py.
 
 One request at a time is answered, each by a thread of its connection; others wait. Health is answered at any time. Only
 this process has threads: zygotes, which fork, come from the template or are programs of their own. SIGTERM ends it when
@@ -11,9 +12,11 @@ Its zygote and the member of a group end with it, however it ends.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
+import socket
 import socketserver
 import sys
 import threading
@@ -25,7 +28,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import NoReturn
 
-from training import linux
+from training import keys, linux
 from training.function import Function
 from training.serving.log import Log
 
@@ -38,8 +41,10 @@ LARGEST_REQUEST = 4 << 20
 GRACE_SECONDS = 5.0
 #: Seconds without a request after which a member of an elastic group waits no longer for the handler.
 QUIET_SECONDS = 3.0
-#: Seconds after which a connection without a request is closed.
-KEEP_ALIVE_SECONDS = 3600
+#: Seconds after which a connection without a request is closed, and in which one must have shown the key.
+KEEP_ALIVE_SECONDS, STRANGER_SECONDS = 3600, 5.0
+#: Connections at once.
+CONNECTIONS = 64
 
 
 class CannotStart(Exception):
@@ -50,6 +55,7 @@ class CannotStart(Exception):
 class Order:
     """What to serve, and where: addresses are `host:port`. `health` answers HEALTH alone.
 
+    With the path of a Unix `socket` it is asked there, and keeps others from its address; else who has the `key` asks.
     `log` is a file, by default what was the standard output. `network` is the path of a network namespace. After
     `idle_seconds` without a request the function ends: its handler is gone.
     """
@@ -57,6 +63,8 @@ class Order:
     role: str
     name: str
     address: str
+    socket: str | None = None
+    key: str = ""
     log: str | None = None
     health: str | None = None
     cpus: list[int] | None = None
@@ -66,9 +74,24 @@ class Order:
 
 class _Health(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = KEEP_ALIVE_SECONDS
-    disable_nagle_algorithm = True
     wbufsize = -1  # head and body of an answer leave together
+
+    def setup(self) -> None:
+        """A connection lasts for a moment, unless it is the handler's."""
+        self.disable_nagle_algorithm = self.server.address_family == socket.AF_INET
+        super().setup()
+        self._stranger = threading.Timer(STRANGER_SECONDS, self._cut_off)
+        self._stranger.daemon = True
+        self._stranger.start()
+
+    def _cut_off(self) -> None:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def finish(self) -> None:
+        """The connection is over."""
+        self._stranger.cancel()
+        super().finish()
 
     def do_GET(self) -> None:
         """Whether the function is there."""
@@ -91,7 +114,13 @@ class _Health(BaseHTTPRequestHandler):
 
 class _Operations(_Health):
     def do_POST(self) -> None:
-        """Answer one operation."""
+        """Answer one operation, to who may ask for it; of others nothing more is read."""
+        if not self.server.answers(self.headers.get(keys.HEADER)):
+            self.close_connection = True
+            self.answer(403, json.dumps(keys.refusal()).encode())
+            return
+        self._stranger.cancel()
+        self.connection.settimeout(KEEP_ALIVE_SECONDS)
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > LARGEST_REQUEST:
             self.close_connection = True
@@ -109,15 +138,36 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, address: str, handler: type[_Health]) -> None:
+    def __init__(self, address: str, handler: type[_Health], path: str | None = None) -> None:
         host, _, port = address.rpartition(":")
+        where = host, int(port)
+        self._room = threading.Semaphore(CONNECTIONS)
         try:
-            super().__init__((host, int(port)), handler)
+            if path is not None:
+                self._kept = socket.socket()
+                self._kept.bind(where)  # no other function takes its address; nobody can connect to it
+                self.address_family = socket.AF_UNIX
+                Path(path).unlink(missing_ok=True)  # of one that had this address before
+            super().__init__(where if path is None else path, handler)
         except OSError as error:
             raise CannotStart(f"cannot listen on {address} ({error.strerror})") from None
 
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, args=(3600,), daemon=True).start()
+
+    def process_request(self, request: socket.socket, client_address: object) -> None:
+        """In a thread of its own; a connection too many is closed."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: socket.socket, client_address: object) -> None:
+        """One connection, to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, *_: object) -> None:
         """A caller that goes away is no error."""
@@ -128,12 +178,17 @@ class _Server(socketserver.ThreadingTCPServer):
 class _FunctionServer(_Server):
     """Answers operations, one at a time: `in_hand` is held meanwhile."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address, _Operations)
+    def __init__(self, order: Order) -> None:
+        super().__init__(order.address, _Operations, order.socket)
+        self._key = None if order.socket else order.key
         self.in_hand = threading.Lock()
         self.last_request = time.monotonic()
         self.function: Function | None = None  # both are there when it starts
         self.log: Log | None = None
+
+    def answers(self, shown: str | None) -> bool:
+        """Whether it answers who shows this as the key."""
+        return self._key is None or keys.fits(shown, self._key)
 
     def wait_until_left(self) -> None:
         """Answer requests until this member has left its elastic group, or the epoch has ended."""
@@ -163,7 +218,7 @@ def run(order: Order, ready: Callable[[], object] = lambda: None) -> NoReturn:
     if os.getpid() == 1:  # of a container: orphans, such as the child of a killed zygote, become its own
         signal.signal(signal.SIGCHLD, lambda *_: linux.bury(1, frozenset()))
     servers = [_Server(order.health, _Health)] if order.health else []
-    server = _FunctionServer(order.address)
+    server = _FunctionServer(order)
     log = Log(order.name, Path(order.log) if order.log else None)
     status = 0
     try:
@@ -216,11 +271,14 @@ def main() -> int:
     parser.add_argument("--idle-seconds", type=float, help="end when no request came for so long")
     options = parser.parse_args()
     try:
+        if not (key := keys.own()):
+            raise CannotStart(f"{keys.VARIABLE} is not set: it answers only who shows its key")
         run(
             Order(
                 options.role,
                 os.environ.get("NUCLIO_FUNCTION_NAME") or f"coach-{options.role}",  # in the log
                 f"{options.host}:{options.port}",
+                key=key,
                 health=f"{options.host}:{options.health_port}",
                 idle_seconds=options.idle_seconds,
             )

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from training import keys
 
 from tests.functions.hosting import FUNCTIONS, PYTHON, process
+
+#: The key of the functions here.
+KEY = "the-key-of-this-function"
 
 #: What Nuclio publishes in images only, and Python's path to msgpack, which its wrapper needs.
 NUCLIO = ("COACH_NUCLIO_PROCESSOR", "COACH_NUCLIO_WRAPPER", "COACH_NUCLIO_PYTHONPATH")
@@ -32,10 +36,13 @@ class Served:
     log: Path
     answers: dict[str, str] = field(default_factory=dict)  #: headers of the last answer
 
-    def ask(self, body: bytes | dict, kind: str = "application/json", timeout: float = 30) -> tuple[int, Any]:
+    def ask(
+        self, body: bytes | dict, kind: str = "application/json", timeout: float = 30, key: str = KEY
+    ) -> tuple[int, Any]:
         """Status, and body as JSON where it is."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://{self.address}/", data, {"Content-Type": kind})
+        headers = {"Content-Type": kind, **({keys.HEADER: key} if key else {})}
+        request = urllib.request.Request(f"http://{self.address}/", data, headers)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 self.answers = dict(answer.headers)
@@ -80,7 +87,7 @@ def in_a_pod(folder: Path, *options: str, role: str = "worker", **environment: s
     ports = ["--port", str(port), "--health-port", str(health_port)]
     log = folder / "output.log"
     with log.open("wb") as output:
-        running = process([*command, *ports], environment, stdout=output, stderr=output)
+        running = process([*command, *ports], {keys.VARIABLE: KEY, **environment}, stdout=output, stderr=output)
     try:
         yield Served(running, f"127.0.0.1:{port}", f"127.0.0.1:{health_port}", log)
     finally:
@@ -105,6 +112,7 @@ def in_nuclio(
         **os.environ,
         "COACH_FRAMEWORK": "mxnet",
         "COACH_ROLE": role,
+        keys.VARIABLE: KEY,
         "OMP_NUM_THREADS": "1",
         "NUCLIO_PYTHON_EXE_PATH": PYTHON,
         "NUCLIO_PYTHON_WRAPPER_PATH": os.environ["COACH_NUCLIO_WRAPPER"],

@@ -19,7 +19,7 @@ from coach.platforms.base import EpochOrder
 from coach.platforms.function_calls import Direct
 from coach.platforms.gang_client import GangClient
 from tests.core.lifecycle.faulty_cluster import spec
-from tests.functions.serving.asking import NUCLIO, in_nuclio
+from tests.functions.serving.asking import KEY, NUCLIO, in_nuclio
 from tests.platforms.orders import whole_epoch
 
 pytestmark = [
@@ -61,7 +61,7 @@ def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(servers,
     async def run(order, addresses):
         calls, due = Direct(), time.time() + 60
         try:
-            client = GangClient(calls, EpochOrder(replace(order, at=time.time()), job, addresses, due), time.time)
+            client = GangClient(calls, EpochOrder(replace(order, at=time.time()), job, addresses, due), time.time, KEY)
             return (await client.run(lambda progress: None))[0]
         finally:
             await calls.close()

@@ -5,16 +5,18 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from training import keys
 
 from tests.functions.hosting import FUNCTIONS, PYTHON, Template, eventually, is_alive
 from tests.functions.messages import epoch, model_file
-from tests.functions.serving.asking import Served, free_ports, in_a_pod
+from tests.functions.serving.asking import KEY, Served, free_ports, in_a_pod
 
 pytestmark = pytest.mark.mxnet
 HANGS = "import time; time.sleep(600)"
@@ -68,7 +70,7 @@ def test_on_sigterm_it_answers_what_it_has_in_hand_and_leaves_nothing(function: 
     token = start(function, tmp_path, HANGS)
     zygote = function.ask({"op": "health"})[1]["zygote_pid"]
     caller = http.client.HTTPConnection(function.address, timeout=60)
-    caller.request("POST", "/", json.dumps({"op": "status", "epoch": token, "wait": 2, "seen": 1}))
+    caller.request("POST", "/", json.dumps({"op": "status", "epoch": token, "wait": 2, "seen": 1}), {keys.HEADER: KEY})
     eventually(lambda: has_in_hand(function, caller.sock.getsockname()[1]))
     function.process.terminate()
     with contextlib.closing(caller), caller.getresponse() as answer:
@@ -120,7 +122,8 @@ def test_a_role_that_is_none_is_refused(tmp_path: Path, role: str) -> None:
 def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path, function: Served) -> None:
     port = function.address.rpartition(":")[2]
     command = [PYTHON, "-m", "training.serving.serve", "worker", "--health-port", port]
-    done = subprocess.run(command, cwd=FUNCTIONS, capture_output=True, text=True, check=False)
+    environment = {**os.environ, keys.VARIABLE: KEY}
+    done = subprocess.run(command, cwd=FUNCTIONS, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"function: cannot listen on 0.0.0.0:{port} (Address already in use)\n"
 
@@ -188,7 +191,8 @@ def test_as_the_first_process_of_a_container_it_ends_on_sigterm_and_buries_the_d
     options = ["worker", "--port", str(port), "--health-port", str(health_port)]
     log = tmp_path / "output.log"
     with log.open("wb") as output:
-        outer = subprocess.Popen([*command, *options], cwd=FUNCTIONS, stdout=output, stderr=output)
+        environment = {**os.environ, keys.VARIABLE: KEY}
+        outer = subprocess.Popen([*command, *options], cwd=FUNCTIONS, env=environment, stdout=output, stderr=output)
     running = Served(outer, f"127.0.0.1:{port}", f"127.0.0.1:{health_port}", log)
     try:
         running.wait_ready()
@@ -208,3 +212,51 @@ def children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+KEYS = {"none": "", "another": "the-key-of-that-function", "a part": "the-key-of", "not ASCII": "\xe9"}
+
+
+@pytest.mark.parametrize("shown", KEYS.values(), ids=KEYS)
+def test_nothing_is_done_for_who_does_not_show_the_key(function: Served, shown: str) -> None:
+    """Health says a group's name, `start` runs a file, `stop` ends what runs: none of them is a stranger's."""
+    for body in ({"op": "health"}, {"op": "stop", "group": "g"}, {"op": "start"}, b"x", b"{" * 1000):
+        status, answer = function.ask(body, key=shown)
+        assert (status, set(answer)) == (403, {"error"})
+        assert "X-Coach-Key" in answer["error"]["message"]
+    assert function.ask({"op": "health"})[0] == 200
+
+
+def test_a_web_page_in_a_browser_cannot_ask_it(function: Served) -> None:
+    """What a page can send without the function's consent has no header of ours."""
+    assert function.ask({"op": "health"}, kind="text/plain", key="")[0] == 403
+    host, _, port = function.address.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection.request("OPTIONS", "/", headers={"Access-Control-Request-Headers": "X-Coach-Key", "Origin": "http://x"})
+    answer = connection.getresponse()
+    assert answer.status == 501 and not [name for name, _ in answer.getheaders() if name.startswith("Access-Control")]
+    connection.close()
+
+
+def test_strangers_that_say_nothing_are_cut_off_and_keep_nobody_out_for_long(function: Served) -> None:
+    host, _, port = function.address.partition(":")
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(80)]
+        for one in silent[::2]:
+            with contextlib.suppress(OSError):  # one too many is closed at once
+                one.sendall(b"POST / HTTP/1.1\r\nX-Slow: ")
+        for one in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+    assert function.ask({"op": "health"})[0] == 200
+
+
+def test_without_a_key_it_does_not_start(tmp_path: Path) -> None:
+    with in_a_pod(tmp_path, COACH_KEY="") as running:
+        assert running.process.wait(120) == 1
+        assert running.log.read_text() == "function: COACH_KEY is not set: it answers only who shows its key\n"
+
+
+def test_its_key_is_in_the_environment_of_no_process_that_it_starts(function: Served) -> None:
+    zygote = function.ask({"op": "health"})[1]["zygote_pid"]
+    assert b"COACH_KEY" not in Path(f"/proc/{zygote}/environ").read_bytes()

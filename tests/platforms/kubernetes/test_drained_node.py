@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import signal
@@ -87,7 +88,7 @@ class Cluster(Kubelets):
         """What a kubelet does with a pod that is bound to its node, until it is deleted."""
         node, address = PLACES[pod]
         arguments = ["-m", "training.serving.serve", pod.role.value, "--host", address]
-        running = self.processes[pod] = process(arguments, self._environment)
+        running = self.processes[pod] = process(arguments, self._environment | await self._key(pod))
         while True:
             with contextlib.suppress(OSError):
                 (await asyncio.open_connection(address, 8080))[1].close()
@@ -104,6 +105,15 @@ class Cluster(Kubelets):
         running.terminate()
         await asyncio.to_thread(running.wait)
         await self._ask("DELETE", f"{PODS}/{pod.name}", {"gracePeriodSeconds": 0})
+
+    async def _key(self, pod: PodId) -> dict[str, str]:
+        """What the pod's environment has from its Secret."""
+        found = await self.there(pod.name)
+        (one,) = [one for one in found["spec"]["containers"][0]["env"] if "valueFrom" in one]
+        secret = await self._ask(
+            "GET", f"/api/v1/namespaces/default/secrets/{one['valueFrom']['secretKeyRef']['name']}"
+        )
+        return {one["name"]: base64.b64decode(secret["data"]["key"]).decode()}
 
     async def evict(self, pod: PodId) -> None:
         """As `kubectl drain` does; the API server of this test has no controller that would say so in the pod."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import shutil
+import socket
 import sys
-import urllib.request
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +32,16 @@ async def launch(runtime: Runtime, folder: Path, address: str, name: str = "f", 
     return await runtime.launch("worker", name, address, log_path=folder / f"{name}.log", **place)
 
 
-def ask(address: str, **body: Any) -> dict[str, Any]:
-    """A function's answer, of its health where nothing else is asked."""
-    data = json.dumps(body or {"op": "health"}).encode()
-    with urllib.request.urlopen(f"http://{address}/", data, timeout=60) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
+def ask(function: FunctionProcess | str, **body: Any) -> dict[str, Any]:
+    """A function's answer, of its health where nothing else is asked. It is found by its address, too."""
+    if isinstance(function, str):
+        (path,) = Path(tempfile.gettempdir()).glob(f"coach-*/{function}.sock")
+    else:
+        path = Path(function.socket)
+    data = json.dumps(body or {"op": "health"})
+    with contextlib.closing(http.client.HTTPConnection("function", timeout=60)) as connection:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(path))
+        connection.request("POST", "/", data, {"Content-Type": "application/json"})
+        found: dict[str, Any] = json.loads(connection.getresponse().read())
     return found

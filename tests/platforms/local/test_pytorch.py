@@ -1,10 +1,8 @@
 """Real PyTorch groups on this machine, under the real handler: they change without a restart."""
 
 import asyncio
-import json
 import os
 import signal
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from coach.core.jobs.reasons import Reason
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.static import StaticPolicy
 from tests.functions.hosting import ROOT
+from tests.platforms.local.functions import ask
 from tests.platforms.local.test_platform import ended, handler_on, job, submit
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(180)]
@@ -49,10 +48,7 @@ class Epochs(Policy):
 
 def process(pod: PodId, trained: Job) -> int | None:
     """The process that trains in this pod, as its function says."""
-    body = json.dumps({"op": "health"}).encode()
-    request = urllib.request.Request(f"http://{trained.pods[pod].address}/", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)["child_pid"]
+    return ask(trained.pods[pod].address)["child_pid"]
 
 
 def train(

@@ -45,7 +45,7 @@ def test_a_function_answers_logs_and_ends_with_all_of_it(tmp_path: Path) -> None
     async def use(runtime: Runtime) -> None:
         function = await launch(runtime, tmp_path, f"{BLOCK}.1:8080")
         await function.wait_ready(20)
-        health = await asyncio.to_thread(ask, f"{BLOCK}.1:8080")
+        health = await asyncio.to_thread(ask, function)
         assert (health["role"], health["from_template"]) == ("worker", True)
         entry = json.loads((tmp_path / "f.log").read_text())
         assert (entry["function"], entry["message"]) == ("f", "ready")
@@ -66,7 +66,7 @@ def test_many_start_at_once_and_all_end_with_the_runtime(tmp_path: Path) -> None
         functions = await asyncio.gather(*launched)
         await asyncio.gather(*(function.wait_ready(60) for function in functions))
         pids.extend(function.pid for function in functions)
-        health = await asyncio.gather(*(asyncio.to_thread(ask, each) for each in addresses))
+        health = await asyncio.gather(*(asyncio.to_thread(ask, each) for each in functions))
         pids.extend(one["zygote_pid"] for one in health)
         assert len(set(pids)) == 24
 
@@ -80,7 +80,7 @@ def test_a_function_runs_on_its_cores(tmp_path: Path) -> None:
     async def use(runtime: Runtime) -> None:
         function = await launch(runtime, tmp_path, f"{BLOCK}.1:8080", cpus=[core])
         await function.wait_ready(20)
-        zygote = (await asyncio.to_thread(ask, f"{BLOCK}.1:8080"))["zygote_pid"]
+        zygote = (await asyncio.to_thread(ask, function))["zygote_pid"]
         assert os.sched_getaffinity(function.pid) == {core}
         eventually(lambda: os.sched_getaffinity(zygote) == {core})
 
@@ -112,7 +112,7 @@ def test_a_killed_function_is_noticed_and_its_zygote_ends(tmp_path: Path) -> Non
     async def use(runtime: Runtime) -> None:
         function = await launch(runtime, tmp_path, f"{BLOCK}.1:8080")
         await function.wait_ready(20)
-        zygote = (await asyncio.to_thread(ask, f"{BLOCK}.1:8080"))["zygote_pid"]
+        zygote = (await asyncio.to_thread(ask, function))["zygote_pid"]
         os.kill(function.pid, signal.SIGKILL)
         await function.wait()
         eventually(lambda: not is_alive(zygote))
@@ -133,8 +133,8 @@ def test_a_template_that_is_gone_is_replaced_and_its_functions_stay(
         second = await launch(runtime, tmp_path, f"{BLOCK}.2:8080", name="second")
         await second.wait_ready(20)
         assert second.template_pid != first.template_pid
-        for address in (f"{BLOCK}.1:8080", f"{BLOCK}.2:8080"):
-            assert (await asyncio.to_thread(ask, address))["role"] == "worker"
+        for function in (first, second):
+            assert (await asyncio.to_thread(ask, function))["role"] == "worker"
 
     with_runtime(tmp_path, use)
 
@@ -153,7 +153,7 @@ async def main():
     for number in range(3):
         function = await launch(runtime, folder, f"{block}.{{number + 1}}:8080")
         await function.wait_ready(30)
-        pids += [function.pid, ask(f"{block}.{{number + 1}}:8080")["zygote_pid"], function.template_pid]
+        pids += [function.pid, (await asyncio.to_thread(ask, function))["zygote_pid"], function.template_pid]
     print(*pids, flush=True)
     await asyncio.sleep(600)
 
@@ -172,3 +172,61 @@ def test_nothing_outlives_an_owner_that_was_killed(tmp_path: Path) -> None:
     owner.kill()
     owner.wait()
     eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+STRANGER = """
+import json, os, socket, sys
+for family, where in json.loads(sys.argv[1]):
+    with socket.socket(getattr(socket, family)) as end:
+        try:
+            end.connect(tuple(where) if isinstance(where, list) else where)
+            print("connected")
+        except OSError as error:
+            print(type(error).__name__)
+"""
+
+
+@pytest.mark.root
+def test_another_user_of_the_machine_cannot_connect_to_a_function(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("another user's process needs root")
+
+    async def use(runtime: Runtime) -> None:
+        function = await launch(runtime, tmp_path, f"{BLOCK}.1:8080")
+        await function.wait_ready(20)
+        folder = Path(function.socket).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+        places = [
+            ["AF_UNIX", function.socket],
+            ["AF_UNIX", str(folder / "template.sock")],
+            ["AF_INET", [f"{BLOCK}.1", 8080]],
+        ]
+        said = await asyncio.to_thread(
+            subprocess.run,
+            ["/usr/bin/python3", "-c", STRANGER, json.dumps(places)],
+            capture_output=True,
+            check=True,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        )
+        assert said.stdout.split() == [b"PermissionError", b"PermissionError", b"ConnectionRefusedError"]
+        assert (await asyncio.to_thread(ask, function))["role"] == "worker"
+
+    with_runtime(tmp_path, use)
+
+
+def test_no_socket_is_left_when_it_is_closed(tmp_path: Path) -> None:
+    folders: list[Path] = []
+
+    async def use(runtime: Runtime) -> None:
+        first = await launch(runtime, tmp_path, f"{BLOCK}.1:8080", name="first")
+        await first.wait_ready(20)
+        os.kill(first.template_pid, signal.SIGKILL)
+        second = await launch(runtime, tmp_path, f"{BLOCK}.2:8080", name="second")
+        await second.wait_ready(20)
+        folders.extend(Path(each.socket).parent for each in (first, second))
+        assert folders[0] != folders[1] and all(each.exists() for each in folders)
+
+    with_runtime(tmp_path, use)
+    assert not any(each.exists() for each in folders)

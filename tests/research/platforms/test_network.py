@@ -188,7 +188,7 @@ def test_a_function_and_its_zygote_are_in_the_network_of_their_node(root, tmp_pa
             address = f"{next(made.addresses['node-1'])}:8080"
             function = await launch(runtime, tmp_path, address, network=theirs)
             await function.wait_ready(20)
-            zygote = (await asyncio.to_thread(ask, address))["zygote_pid"]
+            zygote = (await asyncio.to_thread(ask, function))["zygote_pid"]
             node = Path(theirs).stat().st_ino
             assert node != namespace_of("self")
             assert namespace_of(function.pid) == node
