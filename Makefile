@@ -5,6 +5,8 @@
 # make test-quick  the inner loop: one to three minutes
 # make test-packaging  wheels, chart, CRDs, images, releases (needs Go for all of them)
 # make test-research  the policies and experiments of the papers: the second package, research/
+# make test-slurm  programs as jobs of a real Slurm with three nodes on this machine (needs root and Debian's packages
+#                  slurmctld, slurmd, slurm-client, munge)
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
 # make test-web    the page in a real browser (needs Debian's chromium); ALL=1: all of its tests
 # make web         the page's bundle, built from web/ with Node.js
@@ -37,7 +39,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-slurm test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -164,7 +166,11 @@ web/node_modules/.ready: web/package-lock.json
 	@touch $@
 
 test-root: setup data
-	@$(PYTEST) -q tests -m root
+	@$(PYTEST) -q tests -m 'root and not slurm'
+
+# Debian's packages: slurmctld slurmd slurm-client munge.
+test-slurm: setup
+	@$(PYTEST) -q tests/slurm -m 'slurm$(if $(ALL),, and not full)' | sed -u 's/^/slurm | /'
 
 test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'

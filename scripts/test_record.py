@@ -53,11 +53,12 @@ def parts() -> dict[str, list[str]]:
         "not root and not kubernetes and not pytorch and not web",
     ]
     folders = sorted(path for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py")))
-    folders = [path for path in folders if path.name not in ("kubernetes", "web")]
+    folders = [path for path in folders if path.name not in ("kubernetes", "slurm", "web")]
     found = {"tests": [*pytest, *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_*.py"))]}
     found |= {f"tests/{path.name}": [*pytest, f"tests/{path.name}"] for path in folders}
     for target in (
         "test-root",
+        "test-slurm ALL=1",
         "test-web ALL=1",
         "test-pytorch ALL=1",
         "test-trackers",

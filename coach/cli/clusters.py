@@ -54,6 +54,8 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
     if not platform.on_cluster:
         if context or namespace:
             raise UserError("--context, --namespace: only with --platform kubernetes or nuclio")
+        if platform is PlatformKind.SLURM:
+            return _slurm(nodes, bandwidth, specs, placement)
         return local_cluster(nodes, bandwidth, specs, placement)
     if nodes or bandwidth:
         raise UserError("--nodes, --bandwidth: only with --platform local; a cluster has its own nodes")
@@ -85,6 +87,24 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
         return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now, instance_of)
 
     return asyncio.run(read()), make
+
+
+def _slurm(
+    nodes: str, bandwidth: str, specs: Sequence[TrainingJob], placement: str
+) -> tuple[tuple[Node, ...], MakePlatform]:
+    if nodes or bandwidth or placement != "gang":
+        raise UserError("--nodes, --bandwidth, --placement: not with --platform slurm, which has its own nodes")
+    from coach.platforms.slurm.platform import SlurmPlatform, refusal
+    from coach.platforms.slurm.queue import nodes_now
+
+    for spec in specs:
+        if why := refusal(spec):
+            raise UserError(f"{spec.name}: {why}")
+
+    def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
+        return SlurmPlatform(home.path, home.handler_id(), home.logs, home.checkpoints, now)
+
+    return asyncio.run(nodes_now()).nodes, make
 
 
 def check_placement(placement: str, policy: Policy) -> None:

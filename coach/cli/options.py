@@ -21,6 +21,7 @@ class PlatformKind(StrEnum):
     LOCAL = "local"
     KUBERNETES = "kubernetes"
     NUCLIO = "nuclio"
+    SLURM = "slurm"
 
     @property
     def on_cluster(self) -> bool:
@@ -108,7 +109,8 @@ PlatformName = Annotated[
     PlatformKind,
     typer.Option(
         "--platform",
-        help="Where functions run: in processes of this machine, in pods of a cluster, or as its Nuclio functions.",
+        help="Where functions run: in processes of this machine, in pods of a cluster, or as its Nuclio functions; "
+        "programs also as jobs of Slurm.",
     ),
 ]
 Placement = Annotated[

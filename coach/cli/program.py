@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -99,6 +100,14 @@ Batch = Annotated[
         "divide one.",
     ),
 ]
+Slurm = Annotated[
+    str,
+    typer.Option(
+        metavar="OPTIONS",
+        help="Of a program on Slurm (--platform slurm): options for sbatch, as they are: "
+        '"--partition=gpu --account=lab".',
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Of a program: print the job file that the command means; start nothing."),
@@ -121,13 +130,14 @@ _FIELDS = {
     "--resumes": "spec.program.resumes",
     "--stop-early": "spec.stopEarly",
     "--batch": "spec.program.batch",
+    "--slurm": "spec.slurm",
 }
 
 
 def options(**given: Any) -> dict[str, Any]:
     """Options of a program by their names on the command line."""
     found = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
-    return {name: found[name] for name in (*_FIELDS, "--dry-run") if name in found}
+    return {name: found[name] for name in (*_FIELDS, "--dry-run", "--platform") if name in found}
 
 
 def text_of(job: LoadedJob) -> str:
@@ -166,7 +176,7 @@ def loaded(
     `sets`: texts of `--set`.
     """
     command: Sequence[str] | None = words.obj
-    given = [name for name, value in options.items() if value]
+    given = [name for name, value in options.items() if value and name != "--platform"]
     if command is None:
         if not files:
             raise typer.BadParameter(
@@ -224,6 +234,7 @@ def document_of(
     spec: dict[str, Any] = {"program": program}
     if options.get("--image"):
         spec["image"] = options["--image"]
+    if options.get("--image") or options.get("--platform") == "slurm":
         cpu, memory = options.get("--cpu") or "1", options.get("--memory") or "2Gi"
     else:
         here = machine()
@@ -252,6 +263,11 @@ def document_of(
         program["batch"] = options["--batch"]
     spec["workers"] = {"min": fewest, "max": workers}
     spec["resources"] = {"worker": {"cpu": cpu, "memory": memory, "gpu": options.get("--gpus") or 0}}
+    if options.get("--slurm"):
+        try:
+            spec["slurm"] = {"options": shlex.split(options["--slurm"])}
+        except ValueError as error:
+            raise UserError(f"--slurm {options['--slurm']}: {error}; such as '--partition=gpu --account=lab'") from None
     if options.get("--time-limit"):
         spec["timeLimit"] = options["--time-limit"]
     return {

@@ -56,6 +56,7 @@ def command(  # noqa: PLR0917 - they are options
     resumes: program.Resumes = False,
     stop_early: program.StopEarly = False,
     batch: program.Batch = "",
+    slurm: program.Slurm = "",
     dry_run: program.DryRun = False,
     set_: Set = None,
     nodes: Nodes = "",
@@ -90,6 +91,7 @@ def command(  # noqa: PLR0917 - they are options
       coach run job.yaml --python ~/envs/mine/bin/python
       coach run job.yaml --platform kubernetes --context kind-dev
       coach run job.yaml --platform nuclio
+      coach run --platform slurm --slurm "--partition=gpu" --budget 5USD -- ./a
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x1 --placement default
     """
     from coach.cli.clusters import check_placement, chosen_cluster
@@ -132,7 +134,7 @@ def command(  # noqa: PLR0917 - they are options
             raise typer.Exit(run_here(home, showing, specs, allocator, cluster, notify=notify))
         except ServiceRunsError:
             pass  # it has started since
-    kind, pods = platform.value if platform.on_cluster else "", "" if placement == "gang" else placement
+    kind, pods = platform.value if platform is not PlatformKind.LOCAL else "", "" if placement == "gang" else placement
     own_cluster = nodes or bandwidth or str(python or "") or kind or pods
     if notify:
         typer.echo("--notify: the service sends its own messages; coach serve has --notify", err=True)

@@ -363,7 +363,8 @@ class Reducer:
         elif (
             event.reason is Reason.DEADLINE_EXCEEDED
             and order.budget_bound
-            and not self._payable(job, ever=True)
+            # What a program leaves of its grace period pays no further start of it.
+            and (job.spec.program is not None or not self._payable(job, ever=True))
             and not shortage(self.accounts, job, event.at)
         ):
             self._finish(

@@ -30,6 +30,7 @@ from coach.core.spec.resources import (
     ServerRange,
     Spot,
 )
+from coach.core.spec.slurm import Slurm
 from coach.core.spec.training import (
     Checkpoint,
     Clip,
@@ -170,6 +171,8 @@ class JobSpec(SpecModel):
     """Where checkpoints go."""
     init: Init | None = Field(default=None, examples=[{"job": "lenet-digits"}])
     """Weights to begin with, such as those of an earlier job, for fine-tuning."""
+    slurm: Slurm | None = Field(default=None, examples=[{"partition": "gpu", "account": "lab"}])
+    """Of a program on Slurm: what `sbatch` is told."""
     prices: PriceBookRef = Field(default="cloud-functions", examples=["flat"])
     """Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` such as
     `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that it is on.

@@ -14,15 +14,14 @@ from pathlib import Path
 
 from coach.core.cluster import Pod, PodId
 from coach.core.errors import CoachError, UserError
-from coach.core.jobs.epoch import EpochReport
-from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
-from coach.platforms.base import EpochError, EpochOrder, GangSize
+from coach.platforms.base import EpochOrder, GangSize
 from coach.platforms.kubernetes import manifests, program_files, program_manifests
 from coach.platforms.kubernetes.program_manifests import MADE_AT, lease, lease_name
-from coach.platforms.kubernetes.program_pods import Cluster, PodRun, WorkerPod
+from coach.platforms.kubernetes.program_pods import Cluster, WorkerPod
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import CORE, ApiError, Object, find, until_answered
+from coach.platforms.logged_programs import LoggedPrograms, LoggedRun
 from coach.platforms.program_metrics.status import Sender
 
 log = logging.getLogger(__name__)
@@ -115,32 +114,28 @@ class Leases:
         await until_answered(lambda: self._cluster.api.delete(path, propagationPolicy="Background"))
 
 
-class Programs:
+class Programs(LoggedPrograms):
     """The programs of all jobs of a handler. `logs(job)` is the folder for a job's logs."""
 
     def __init__(self, cluster: Cluster, settings: Settings, logs: Callable[[str], Path]) -> None:
+        super().__init__(cluster.now, cluster.lose)
         self._cluster, self._settings, self._logs = cluster, settings, logs
         self._leases = Leases(cluster, settings)
         self._services = f"{CORE}/namespaces/{cluster.api.namespace}/services"
         self._workers: dict[str, int] = {}
         #: By job: the files that were sent along, and their keys.
         self._files: dict[str, dict[str, str]] = {}
-        #: By job: when its last program was asked to end, until it is started again.
-        self._ended: dict[str, float] = {}
-        self._runs: dict[str, PodRun] = {}
-        self._epochs: dict[str, PodRun] = {}
 
     def __contains__(self, job: str) -> bool:
         return job in self._leases
 
     def sender(self, identity: str) -> Sender | None:
         """The program of the pod with this identity."""
-        found = (run.sender(identity) for run in list(self._runs.values()))
-        return next((one for one in found if one is not None), None)
-
-    def followed(self, job: str) -> bool:
-        """Whether the job's program is being followed: what happens to its pods is an epoch's end."""
-        return job in self._runs
+        for run in list(self._runs.values()):
+            for worker in run.workers:
+                if isinstance(worker, WorkerPod) and worker.identity == identity:
+                    return worker.sender
+        return None
 
     async def left(self) -> Collection[str]:
         """The jobs whose programs an earlier handler left. Raises ApiError."""
@@ -189,76 +184,16 @@ class Programs:
             if job in self._leases and job not in self._runs:
                 self._leases.renew(job, self._cluster.now() + WAITING_SECONDS)
 
-    async def run_epoch(self, order: EpochOrder) -> EpochReport:
-        """Wait for the program's next report. Raises EpochError."""
-        action = order.action
-        run = self._runs.get(action.job)
-        if run is None or run.group != action.group:
-            began, now = self._ended.pop(action.job, None), self._cluster.now
-            run = self._runs[action.job] = PodRun(order, lambda: 0.0 if began is None else now() - began)
-            memory = order.spec.spec.resources.worker.resources.memory
-            await run.start(
-                [
-                    WorkerPod(self._cluster, pod, order.addresses[pod], memory, self._log(pod))
-                    for pod in sorted(action.pods)
-                ]
-            )
-        self._extend(run, order.due)
-        self._epochs[action.token] = run
-        try:
-            program = order.spec.spec.program
-            assert program is not None
-            # How much the processes of a pod compute is not known: a hang is the absence of reports.
-            stall = None if program.stall_timeout is None else action.stall_timeouts
-            return await run.report(stall, by_reports=True)
-        except EpochError as error:
-            self._runs.pop(action.job, None)
-            if not run.stopped and error.reason is not Reason.PROGRAM_ENDED:
-                for pod in action.pods:  # another attempt needs others
-                    self._cluster.lose(pod, Reason.FUNCTION_LOST, str(error))
-            raise
-        finally:
-            del self._epochs[action.token]
+    def worker(self, pod: PodId, order: EpochOrder) -> WorkerPod:
+        """The pod of a worker."""
+        memory = order.spec.spec.resources.worker.resources.memory
+        log = self._logs(pod.job) / f"{pod.name}.log"
+        return WorkerPod(self._cluster, pod, order.addresses[pod], memory, log)
 
-    def _log(self, pod: PodId) -> Path:
-        return self._logs(pod.job) / f"{pod.name}.log"
+    def until(self, run: LoggedRun, due: float) -> float:
+        """Its pods get their grace period then, and Kubernetes takes its time."""
+        return due - run.grace - MARGIN
 
-    def _extend(self, run: PodRun, due: float) -> None:
-        until = due - run.grace - MARGIN
+    def renew(self, run: LoggedRun, until: float) -> None:
+        """Have its lease last until then."""
         self._leases.renew(run.job, until)
-        run.extend(self._cluster.now(), until)
-
-    def extend_epoch(self, token: str, due: float) -> None:
-        """Let the program of a running epoch go on until `due`."""
-        if token in self._epochs:
-            self._extend(self._epochs[token], due)
-
-    async def stop_epoch(self, token: str, reason: Reason) -> None:
-        """End the program of a running epoch, which then raises EpochError with `reason`."""
-        if token in self._epochs:
-            await self._epochs[token].end(self._epochs[token].grace, reason)
-
-    def lost(self, pod: PodId, words: str) -> None:
-        """The cluster lost a pod of a program that is followed."""
-        self._runs[pod.job].lost(pod, words)
-
-    def drain(self, job: str, words: str) -> None:
-        """The scheduler needs the room of a job's program for another: it ends in its grace period."""
-        if (run := self._runs.get(job)) is not None:
-            run.drain(words)
-
-    def leave(self, job: str, words: str) -> None:
-        """A node of a job's program goes away soon: one that can resume ends in its grace period, with a checkpoint."""
-        if (run := self._runs.get(job)) is not None and run.resumes:
-            run.drain(words)
-
-    async def release(self, job: str) -> None:
-        """End a job's program in its grace period."""
-        if (run := self._runs.pop(job, None)) is not None:
-            self._ended[job] = self._cluster.now()
-            await run.saved()
-            await run.end(run.grace)
-
-    async def close(self) -> None:
-        """Follow no program any more."""
-        await asyncio.gather(*(run.close() for run in self._runs.values()))

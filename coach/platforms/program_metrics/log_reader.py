@@ -1,4 +1,4 @@
-"""Finds reports in what a program prints, sends and writes: `python -m coach.platforms.kubernetes.metric_reader`.
+"""Finds reports in what a program prints, sends and writes: `python -m coach.platforms.program_metrics.log_reader`.
 
 The first line of its standard input is a JSON object: what is `wanted`, the folder in which its files are, since when
 the program runs, and whether it ran before. Each further one is a time, `line` and a line of the log, or another kind

@@ -1,0 +1,359 @@
+"""Programs whose workers run elsewhere and are followed by their logs, which outlive the handler.
+
+A worker's log has a time with each line, so that a handler that takes a program over reads on after the last report
+that counted. The platforms for Kubernetes and for Slurm start the workers, and say when they are to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from coach.core.cluster import PodId
+from coach.core.jobs.actions import StallTimeouts
+from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.reasons import Reason
+from coach.platforms.base import EpochError, EpochOrder
+from coach.platforms.local.function_log import FunctionLog
+from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run
+from coach.platforms.local.supervisor import Ended
+from coach.platforms.program_metrics.base import ProgramReport, Wanted
+from coach.platforms.program_metrics.collector import LAST_CHARACTERS, LAST_LINES
+
+#: Called with a report and the time of its line.
+Said = Callable[[int, ProgramReport], None]
+#: Bytes that wait for the process that looks for metrics, at most.
+LONGEST_QUEUE = 1 << 20
+#: Ends after which another attempt needs other workers, though it was Coach that ended these.
+_ANOTHER = (Reason.STALLED, Reason.DISRUPTED, Reason.PROGRAM_FAILED)
+
+
+class LoggedWorker(Protocol):
+    """One worker. `disrupted`: the cluster took it away, though it was sound."""
+
+    pod: PodId
+    name: str
+    disrupted: bool
+    ended: asyncio.Task[Ended]
+
+    def began(self) -> int:
+        """When it started, nanoseconds since 1970 on the clock of its log."""
+
+    async def follow(self, run: LoggedRun, *, metrics: bool) -> None:
+        """Follow it to its end; `metrics`: what it reports counts."""
+
+    def end(self, grace: float, cause: str = "asked") -> None:
+        """SIGTERM now, SIGKILL after `grace` seconds."""
+
+    def lose(self, words: str) -> None:
+        """It is gone."""
+
+
+class LoggedRun(Run):
+    """The workers of a job."""
+
+    def __init__(self, order: EpochOrder, changing: Callable[[], float]) -> None:
+        """`changing`: seconds since the program before it was asked to end for a change; 0 where there was none."""
+        spec, program = order.spec.spec, order.spec.spec.program
+        assert program is not None
+        super().__init__(spec, order.action, 0.0)
+        self.job = order.action.job
+        self._changing = changing
+        self.resumes = program.resumes
+        self.wanted = Wanted(spec.metric, program.sources(), program.samples_per_epoch)
+        #: The time in the log of the last report that counts.
+        self.mark = order.mark
+        #: Whether the job's program ran before this handler, or this group, began to follow it.
+        self.again = order.mark > 0 or not order.action.group.endswith(".g1")
+        #: What was read of later reports: after a break of the connection all that came meanwhile is read at once.
+        self._later = deque[tuple[int, ProgramReport]]()
+        #: Until when, in the log's time, what is read belongs to the report that comes next.
+        self._ends = 0
+        self._began = 0
+        self._until = float("inf")
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start_worker(self, worker: LoggedWorker, heard: object) -> LoggedWorker:
+        """Follow a worker. The first one's log has the metrics."""
+        if not self._workers:
+            self._began = worker.began()
+            if self.mark:
+                self._last = self._counted = (self.mark - self._began) / 1e9
+        await worker.follow(self, metrics=not self._workers)
+        return worker
+
+    def said(self, time: int, report: ProgramReport) -> None:
+        """A line of this time reports, in the first worker's log."""
+        self._later.append((time, report))
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Take what belongs to the next report: one with the metric, and all within the shortest interval."""
+        while self._later and (self._later[0][0] < self._ends or not self._heard.is_set()):
+            time, report = self._later.popleft()
+            if self._metric in report.values:
+                self.mark = time
+            self._note(report, (time - self._began) / 1e9)
+
+    async def report(self, stall: StallTimeouts | None, *, by_reports: bool) -> EpochReport:
+        """The next report that counts, and where it is in the log. Raises EpochError."""
+        if self._later:
+            self._next = 0.0  # it was made long ago
+        self._read_on()
+        report = replace(await super().report(stall, by_reports=by_reports), mark=self.mark)
+        if report.warm_up_samples:  # the first: pods end, are placed, and start
+            report = replace(report, stop_seconds=max(0.0, self._changing() - report.train_seconds))
+        self._ends = self.mark + round(1e9 * max(SHORTEST_INTERVAL, SHORTEST_PART * self._last))
+        return report
+
+    def extend(self, now: float, due: float) -> None:
+        """Let them run until `due`, when they get SIGTERM."""
+        self._until = due
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._deadline)
+
+    def _deadline(self) -> None:
+        for worker in self._workers:
+            worker.end(self.grace, "deadline")
+
+    def expired(self, now: float) -> bool:
+        """Whether what is paid for them has ended."""
+        return now > self._until
+
+    def lost(self, pod: PodId, words: str) -> None:
+        """The cluster lost a worker."""
+        for worker in self._workers:
+            if worker.pod == pod:
+                worker.lose(words)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was ended for a reason of the job's."""
+        return self._stopped is not None and self._stopped[0] not in _ANOTHER
+
+    def drain(self, words: str) -> None:
+        """Another job gets its room, or its node goes away: it ends, in its grace period, unless it already does."""
+        if self._stopped is not None:
+            return
+        self._stopped = Reason.DISRUPTED if self.resumes else Reason.PROGRAM_FAILED, words
+        for worker in self._workers:
+            worker.end(self.grace)
+
+    @property
+    def disrupted(self) -> bool:
+        """Whether the cluster took one of its workers away: then the others have time for a checkpoint, too."""
+        return any(worker.disrupted for worker in self._workers)
+
+    def _stopped_because(self, ends: Any) -> tuple[Reason, str]:
+        reason, words = super()._stopped_because(ends)
+        if self.resumes and self._stopped is None and self.disrupted:
+            return Reason.DISRUPTED, words
+        return reason, words
+
+    @property
+    def workers(self) -> Collection[LoggedWorker]:
+        """Those that are followed."""
+        return self._workers
+
+    async def close(self) -> None:
+        """Follow it no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [self.over, *(worker.ended for worker in self._workers)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class LoggedPrograms:
+    """The programs of all jobs of a handler. `lose` reports a worker as lost, and ends what is left of it."""
+
+    def __init__(self, now: Callable[[], float], lose: Callable[[PodId, Reason, str], None]) -> None:
+        self._now, self._lose = now, lose
+        #: By job: when its last program was asked to end, until it is started again.
+        self._ended: dict[str, float] = {}
+        self._runs: dict[str, LoggedRun] = {}
+        self._epochs: dict[str, LoggedRun] = {}
+
+    def worker(self, pod: PodId, order: EpochOrder) -> LoggedWorker:
+        """The worker of a program that runs already."""
+        raise NotImplementedError
+
+    def renew(self, run: LoggedRun, until: float) -> None:
+        """Have a program end by itself then, in its grace period, unless this is called again."""
+        raise NotImplementedError
+
+    def until(self, run: LoggedRun, due: float) -> float:
+        """When a program is to end, so that nothing of it is left when what is paid ends."""
+        raise NotImplementedError
+
+    def followed(self, job: str) -> bool:
+        """Whether the job's program is being followed: what happens to its workers is an epoch's end."""
+        return job in self._runs
+
+    async def run_epoch(self, order: EpochOrder) -> EpochReport:
+        """Wait for the program's next report. Raises EpochError."""
+        action = order.action
+        run = self._runs.get(action.job)
+        if run is None or run.group != action.group:
+            began, now = self._ended.pop(action.job, None), self._now
+            run = self._runs[action.job] = LoggedRun(order, lambda: 0.0 if began is None else now() - began)
+            await run.start([self.worker(pod, order) for pod in sorted(action.pods)])
+        self._extend(run, order.due)
+        self._epochs[action.token] = run
+        try:
+            program = order.spec.spec.program
+            assert program is not None
+            # How much the processes of a worker compute is not known: a hang is the absence of reports.
+            stall = None if program.stall_timeout is None else action.stall_timeouts
+            return await run.report(stall, by_reports=True)
+        except EpochError as error:
+            self._runs.pop(action.job, None)
+            if not run.stopped and error.reason is not Reason.PROGRAM_ENDED:
+                for pod in action.pods:  # another attempt needs others
+                    self._lose(pod, Reason.FUNCTION_LOST, str(error))
+            raise
+        finally:
+            del self._epochs[action.token]
+
+    def _extend(self, run: LoggedRun, due: float) -> None:
+        until = self.until(run, due)
+        self.renew(run, until)
+        run.extend(self._now(), until)
+
+    def extend_epoch(self, token: str, due: float) -> None:
+        """Let the program of a running epoch go on until `due`."""
+        if token in self._epochs:
+            self._extend(self._epochs[token], due)
+
+    async def stop_epoch(self, token: str, reason: Reason) -> None:
+        """End the program of a running epoch, which then raises EpochError with `reason`."""
+        if token in self._epochs:
+            await self._epochs[token].end(self._epochs[token].grace, reason)
+
+    def lost(self, pod: PodId, words: str) -> None:
+        """The cluster lost a worker of a program that is followed."""
+        self._runs[pod.job].lost(pod, words)
+
+    def drain(self, job: str, words: str) -> None:
+        """The room of a job's program is needed for another: it ends in its grace period."""
+        if (run := self._runs.get(job)) is not None:
+            run.drain(words)
+
+    def leave(self, job: str, words: str) -> None:
+        """A node of a job's program goes away soon: one that can resume ends in its grace period, with a checkpoint."""
+        if (run := self._runs.get(job)) is not None and run.resumes:
+            run.drain(words)
+
+    async def release(self, job: str) -> None:
+        """End a job's program in its grace period."""
+        if (run := self._runs.pop(job, None)) is not None:
+            self._ended[job] = self._now()
+            await run.saved()
+            await run.end(run.grace)
+
+    async def close(self) -> None:
+        """Follow no program any more."""
+        await asyncio.gather(*(run.close() for run in self._runs.values()))
+
+
+class Printed:
+    """What one worker has printed: kept in its log, its last lines for an error, and searched for metrics."""
+
+    def __init__(self, log: Path, name: str, reader: MetricReader | None) -> None:
+        self.reader = reader
+        self._log = FunctionLog(log, name)
+        self._last = deque[str](maxlen=LAST_LINES)
+
+    async def take(self, time: int, line: str) -> None:
+        """A line that it printed; a progress bar is one line with many."""
+        for part in line.split("\r"):
+            if part.strip():
+                self._log.write("info", part)
+                self._last.append(part[:LAST_CHARACTERS])
+        if self.reader is not None:
+            await self.reader.read(time, line)
+
+    @property
+    def last(self) -> str:
+        """Its last lines."""
+        return "\n".join(self._last)
+
+    async def close(self) -> None:
+        """Close the log."""
+        self._log.close()
+        if self.reader is not None:
+            await self.reader.close()
+
+
+class MetricReader:
+    """The process that looks for reports in lines (`coach.platforms.program_metrics.log_reader`)."""
+
+    def __init__(self, process: asyncio.subprocess.Process, said: Said) -> None:
+        self._process = process
+        self._answers = asyncio.create_task(self._hear(said))
+
+    @classmethod
+    async def start(cls, wanted: Wanted, said: Said, folder: str, since: float, *, again: bool) -> MetricReader:
+        """Start it. `said` is called with a line's time and what it reports.
+
+        Its files are in `folder`. The program runs since `since`, in seconds since 1970; `again`: some of what its
+        files have may have counted.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "coach.platforms.program_metrics.log_reader"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=LONGEST_QUEUE,
+            start_new_session=True,
+        )
+        reader = cls(process, said)
+        begin = {"wanted": asdict(wanted), "folder": folder, "since": since, "again": again}
+        reader._write(json.dumps(begin))
+        return reader
+
+    async def read(self, time: int, line: str) -> None:
+        """Look at a line; waits while many are looked at."""
+        self._write(f"{time} line {line}")
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            await self._process.stdin.drain()
+
+    def record(self, time: int, kind: str, record: Mapping[str, Any]) -> None:
+        """Look at a record that came from such a source."""
+        with contextlib.suppress(ValueError):
+            self._write(f"{time} {kind} {json.dumps(record)}")
+
+    async def finish(self) -> None:
+        """Wait until all lines have been looked at."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._answers
+
+    async def close(self) -> None:
+        """End the process."""
+        self._answers.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await asyncio.gather(self._answers, self._process.wait(), return_exceptions=True)
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        if self._process.stdin.is_closing():
+            return
+        self._process.stdin.write(line.encode(errors="replace") + b"\n")
+
+    async def _hear(self, said: Said) -> None:
+        assert self._process.stdout is not None
+        async for answer in self._process.stdout:
+            found = json.loads(answer)
+            said(found["time"], ProgramReport(found["values"], found["epoch"]))

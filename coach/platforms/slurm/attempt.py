@@ -1,0 +1,228 @@
+"""One Slurm job: its folder on the shared file system, what it is told there, and what its workers write."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from coach.core.cluster import PodId, Role
+from coach.platforms.local.supervisor import Ended
+from coach.platforms.logged_programs import LoggedRun, MetricReader, Printed
+from coach.platforms.slurm import queue
+from coach.platforms.slurm import rank as inside
+
+#: Seconds between two looks at what the workers have written ...
+LOOK_SECONDS = 0.5
+#: ... and between two at the queue, at least; so long, too, may a file be seen late. COACH_SLURM_INTERVAL sets others.
+INTERVAL = 15.0
+#: Bytes that are read at once.
+CHUNK = 1 << 20
+#: What Slurm's states mean for a worker that was ended.
+_WORDS = {
+    "TIMEOUT": "Slurm ended it at its time limit",
+    "PREEMPTED": "Slurm gave its nodes to another job (PREEMPTED)",
+    "NODE_FAIL": "a node of it failed (NODE_FAIL)",
+    "CANCELLED": "it was cancelled in Slurm, not by Coach (scancel)",
+    "FORGOTTEN": "Slurm has forgotten it",
+}
+
+
+def interval() -> float:
+    """Seconds between two looks at the queue."""
+    with contextlib.suppress(ValueError):
+        return max(0.1, float(os.environ.get("COACH_SLURM_INTERVAL", "")))
+    return INTERVAL
+
+
+class Attempt:
+    """One Slurm job of a program, from before it is submitted. `token` is its name for Coach, whatever its id."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.token = folder, folder.name
+        order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+        self.job: str = order["own"]["COACH_JOB"]
+        self.pods = [PodId(self.job, Role.WORKER, number) for number in range(order["workers"])]
+        #: What it was asked for: another handler takes a queued job only for the same.
+        self.asked: list[str] = order["asked"]
+        self.wall: float = order["wall"]
+        self.id = ""
+        #: When it was no longer needed, on the event loop's clock.
+        self.unwanted = float("inf")
+        #: As Slurm says it last, and the reason for it; the former is one of `queue.ENDED`, or FORGOTTEN, at the end.
+        self.entry: queue.Entry | None = None
+        self.over = ""
+        #: Looks at Slurm's queue in which it was not, in a row.
+        self.missed = 0
+        self.looked = asyncio.Event()
+        self._wanted: dict[str, Any] = {}
+
+    @classmethod
+    def make(cls, folder: Path, order: dict[str, Any]) -> Attempt:
+        """Make its folder. Raises OSError."""
+        folder.mkdir(0o700, parents=True)
+        shutil.copyfile(inside.__file__, folder / "rank.py")
+        (folder / "batch.sh").write_text('#!/bin/sh\nexec python3 "$COACH_ATTEMPT/rank.py" batch\n')
+        for number in range(order["workers"]):
+            (folder / f"rank-{number}.log").touch()  # the handler finds what is written in a file that it knows
+        (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
+        (folder / "order.json").chmod(0o600)
+        return cls(folder)
+
+    def tell(self, **wanted: Any) -> None:
+        """Write what its workers are to do: `seconds` from now on until they end, or `end`: now, in so many seconds."""
+        if "end" in self._wanted and ("end" not in wanted or wanted["end"] > self._wanted["end"]):
+            return
+        self._wanted = wanted
+        new = self.folder / "control.new"
+        with contextlib.suppress(OSError):  # a full disk: what is not renewed ends
+            new.write_text(json.dumps(wanted), encoding="utf-8")
+            new.replace(self.folder / "control")
+
+    def began(self, rank: int) -> tuple[int, str] | None:
+        """When a worker started, nanoseconds since 1970 on its node's clock, and on which node; None before."""
+        with contextlib.suppress(OSError, ValueError):
+            with (self.folder / f"rank-{rank}.log").open("rb") as file:
+                line = file.readline()
+            if line.endswith(b"\n"):
+                at, kind, node = line.decode(errors="replace").split(" ", 2)
+                return (int(at), node.strip()) if kind == "began" else None
+        return None
+
+    def seen(self, entry: queue.Entry | None) -> None:
+        """What one look at the queue says of it. One look without it shows nothing; two do."""
+        self.missed = 0 if entry else self.missed + 1
+        self.entry = entry or self.entry
+        if entry is not None:
+            self.id = entry.id
+            self.over = entry.state if entry.state in queue.ENDED else ""
+        elif self.missed >= 2 and (self.id or self.unwanted < float("inf")):
+            self.over = self.over or "FORGOTTEN"
+        self.looked.set()
+        self.looked = asyncio.Event()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its workers have written how they ended."""
+        return all(self._last(pod.index) for pod in self.pods)
+
+    @property
+    def started(self) -> bool:
+        """Whether all its workers run, or ran."""
+        return all(self.began(pod.index) for pod in self.pods)
+
+    def _last(self, rank: int) -> bool:
+        with contextlib.suppress(OSError), (self.folder / f"rank-{rank}.log").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read().splitlines()
+            return bool(lines) and lines[-1].split(b" ", 2)[1:2] == [b"ended"]
+        return False
+
+
+class RankWorker:
+    """One worker's task, followed by its log. `memory` is what it asked for, GiB."""
+
+    def __init__(self, attempt: Attempt, pod: PodId, memory: float, log: Path, files: Path) -> None:
+        self.pod, self.name, self.attempt = pod, pod.name, attempt
+        self.disrupted = False
+        self._memory, self._log, self._files = memory, log, files
+        self._cause = self._lost = ""
+
+    def began(self) -> int:
+        """When it started, on its node's clock."""
+        found = self.attempt.began(self.pod.index)
+        return found[0] if found else 0
+
+    async def follow(self, run: LoggedRun, *, metrics: bool) -> None:
+        """Follow it to its end; `metrics`: what it reports counts."""
+        reader = None
+        if metrics:
+            since = self.began() / 1e9
+            reader = await MetricReader.start(run.wanted, run.said, str(self._files), since, again=run.again)
+        self._mark = run.mark
+        self.ended = asyncio.create_task(self._follow(Printed(self._log, self.name, reader)))
+
+    def end(self, grace: float, cause: str = "asked") -> None:
+        """SIGTERM now, SIGKILL after `grace` seconds, for all workers of the job."""
+        self._cause = self._cause or cause
+        self.attempt.tell(end=grace, cause=cause)
+
+    def lose(self, words: str) -> None:
+        """It is gone."""
+        self._lost = words
+
+    async def _follow(self, printed: Printed) -> Ended:
+        try:
+            ended = await self._read(printed)
+            if printed.reader is not None:
+                await printed.reader.finish()
+            return await self._how(ended, printed.last)
+        finally:
+            await printed.close()
+
+    async def _read(self, printed: Printed) -> dict[str, Any] | None:
+        """Read its log to the end; how it says that it ended, None where nothing comes of it any more."""
+        at, late = 0, float("inf")
+        while True:
+            lines, size = await asyncio.to_thread(self._more, at)
+            at += size
+            for line in lines:
+                time_of, _, rest = line.decode(errors="replace").partition(" ")
+                kind, _, text = rest.partition(" ")
+                if not time_of.isdigit() or kind == "began":
+                    continue
+                if kind == "ended":
+                    with contextlib.suppress(ValueError):
+                        found: dict[str, Any] = json.loads(text)
+                        return found
+                elif int(time_of) <= self._mark:
+                    continue
+                elif kind == "line":
+                    await printed.take(int(time_of), text)
+                elif kind in ("status", "report") and printed.reader is not None:
+                    with contextlib.suppress(ValueError):
+                        printed.reader.record(int(time_of), kind, json.loads(text))
+            if size:
+                continue
+            if self._lost or time.monotonic() > late:
+                return None
+            if self.attempt.over and late == float("inf"):
+                late = time.monotonic() + interval()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _more(self, at: int) -> tuple[list[bytes], int]:
+        """Whole lines that follow in its log, and their bytes; a file that is opened anew shows them soonest."""
+        with contextlib.suppress(OSError), (self.attempt.folder / f"rank-{self.pod.index}.log").open("rb") as file:
+            file.seek(at)
+            data = file.read(CHUNK)
+            whole = data.rfind(b"\n") + 1
+            return data[:whole].splitlines(), whole
+        return [], 0
+
+    async def _how(self, said: dict[str, Any] | None, last: str) -> Ended:
+        """How it ended, by what it says; where that is not enough, by what Slurm says of its job."""
+        code, cause = (137, "lost") if said is None else (int(said["code"]), str(said["cause"]))
+        seconds = 0.0 if said is None else float(said["seconds"])
+        if self._cause or cause in ("asked", "deadline"):
+            return Ended(code, self._cause or cause, last, seconds)
+        if cause == "cannot start":
+            return Ended(code, cause, said["words"] if said else "", seconds)
+        if cause == "wall":
+            self.disrupted = True
+            return Ended(code or 143, "lost", "its Slurm job came to its time limit", seconds)
+        if cause in ("slurm", "lost") or code == 137:  # another ended it; who, Slurm knows, a little later
+            while not self.attempt.over:
+                await self.attempt.looked.wait()
+            state = self.attempt.over
+            if state == "OUT_OF_MEMORY":
+                return Ended(code, "memory", "", seconds, self._memory)
+            if cause != "":
+                self.disrupted = state in queue.TAKEN_AWAY
+                words = _WORDS.get(state, f"Slurm ended it ({state})")
+                return Ended(code or 143, "lost", self._lost or f"{words}, job {self.attempt.id}", seconds)
+        return Ended(code, "", last, seconds)
