@@ -250,6 +250,11 @@ WRONG = {
         coach run job.yaml --placement thesis:deadlock_timeout=9
         coach run job.yaml --placement default:backoff=10 --platform kubernetes
         coach run job.yaml --platform slurm
+        coach run job.yaml --platform slurm --nodes 3x2
+        coach run --budget 1USD --slurm "--qos='x" -- python train.py
+        coach run --budget 1USD --slurm "-p gpu --nodes=2" -- python train.py
+        coach run --budget 1USD --slurm "--gres=gpu:2" -- python train.py
+        coach run --budget 1USD --slurm "gpu" -- python train.py
         coach run job.yaml --platform kubernetes --nodes 3x2
         coach run job.yaml --platform kubernetes --context kind
         coach run job.yaml --context dev
