@@ -28,8 +28,8 @@ PRICES = {"name": "test", "currency": "EUR", "vcpuSecond": 0.001, "gibSecond": 0
 LEARNS = """
 import os, pathlib, signal, sys, time
 at = pathlib.Path(os.environ["COACH_CHECKPOINTS"], "epoch")
-rank = int(os.environ.get("RANK", "0"))
-print("rank", rank, "of", os.environ.get("WORLD_SIZE"), "at", os.environ.get("MASTER_ADDR"), "sees", os.environ.get("CUDA_VISIBLE_DEVICES"))
+env, rank = os.environ.get, int(os.environ.get("RANK", "0"))
+print("rank", rank, "of", env("WORLD_SIZE"), "at", env("MASTER_ADDR"), "sees", env("CUDA_VISIBLE_DEVICES"))
 def leave(*_):
     print("leaves with a checkpoint", flush=True)
     sys.exit(0)
