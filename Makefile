@@ -248,12 +248,18 @@ object-store: .cache/bin/versitygw-$(VERSITYGW_VERSION)
 
 test-go: control-plane
 
-# Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure.
+# Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure. What passed with these files, this Go and
+# this processor is kept by its hash outside of the checkout, and not run again: AGAIN=1 runs it.
+GO_FILES := scheduler-plugins deploy tests/conformance docs/reference/scheduler.md
+GO_PASSED := $${XDG_CACHE_HOME:-$$HOME/.cache}/coach-tests
 test-go: GO_TARGETS := test integration
 test-go-race: GO_TARGETS := race
 check-go: GO_TARGETS := check
 test-go test-go-race check-go:
-	@if command -v go >/dev/null; then $(MAKE) --no-print-directory -C scheduler-plugins $(GO_TARGETS); \
+	@if command -v go >/dev/null; then \
+		passed="$(GO_PASSED)/$@-$$({ go version; uname -m; git ls-files -z --cached --others --exclude-standard $(GO_FILES) | sort -z | xargs -0 sha256sum; } | sha256sum | cut -c1-32)"; \
+		if [ -z "$(AGAIN)" ] && [ -e "$$passed" ]; then echo "$@: passed before with the same files (AGAIN=1 runs it again)"; \
+		else $(MAKE) --no-print-directory -C scheduler-plugins $(GO_TARGETS) && mkdir -p "$(GO_PASSED)" && touch "$$passed"; fi; \
 	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "$@: no Go on this machine" >&2; exit 1; \
 	else echo "$@: skipped, no Go on this machine"; fi
 
