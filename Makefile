@@ -197,7 +197,7 @@ test-versions: setup data helm
 docs: .venv-docs/.ready
 	@rm -rf .cache/docs .cache/site && cp -r docs .cache/docs && cp scripts/site/api.rst .cache/docs/reference
 	@PYTHONPATH=. .venv-docs/bin/python -m sphinx -q -W --keep-going -j auto -c scripts/site .cache/docs .cache/site
-	@echo .cache/site/README.html
+	@grep -q 'Coach [0-9]' .cache/site/index.html && echo .cache/site/index.html
 
 .venv-docs/.ready: requirements/docs.txt | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) .venv-docs

@@ -6,6 +6,7 @@ without it they are words.
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ def _outside(app: Any, page: str, content: list[str]) -> None:
         content[0] += "".join(_tree(name, pages) for name, pages in PARTS.items())
 
 
+def _index(app: Any, error: Exception | None) -> None:
+    """Give the site's root its page: its links are those of the first page, in the same folder."""
+    if error is None:
+        shutil.copyfile(Path(app.outdir, f"{root_doc}.html"), Path(app.outdir, "index.html"))
+
+
 def setup(app: Any) -> None:
     """Sphinx calls it."""
     app.connect("source-read", _outside)
+    app.connect("build-finished", _index)
