@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.spec.job import TrainingJob
@@ -62,7 +62,6 @@ paths = st.one_of(
 
 
 @given(paths, awkward, st.text(max_size=50))
-@settings(deadline=None)
 def test_any_text_comes_back(path, label, comment):
     document = {**JOB, "metadata": {"name": "5", "labels": {"null": label}}}
     document["spec"] = {**JOB["spec"], "model": {"file": path}}

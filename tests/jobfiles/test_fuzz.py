@@ -85,19 +85,16 @@ FRAGMENTS = [
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_any_text(text):
     answer(text)
 
 
 @given(st.binary())
-@settings(deadline=None)
 def test_any_bytes(data):
     answer(data)
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join))
-@settings(deadline=None, max_examples=400)
 def test_any_words_of_yaml(text):
     answer(text)
 
@@ -150,7 +147,7 @@ def documents(draw):
 
 
 @given(documents())
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_value_in_any_field(document):
     text = yaml.safe_dump(document, allow_unicode=True)
     jobs = answer(text)
@@ -169,7 +166,6 @@ VALIDATOR = jsonschema.validators.extend(
 
 
 @given(anything)
-@settings(deadline=None)
 def test_any_document(value):
     answer(yaml.safe_dump(value))
 

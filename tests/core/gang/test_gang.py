@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
@@ -235,7 +235,6 @@ def carried_out(gang: Gang, plan: GangPlan) -> list[Pod | ForeignPod]:
 
 
 @given(clusters(), gangs("a", most=3))
-@settings(max_examples=300, deadline=None)
 def test_a_small_gang_is_placed_exactly_when_a_placement_exists(
     world: tuple[list[Node], list[Pod | ForeignPod]], gang: Gang
 ) -> None:
@@ -266,7 +265,6 @@ def crowded(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Gang]:
 
 
 @given(crowded())
-@settings(max_examples=300, deadline=None)
 def test_a_small_gang_has_the_fewest_pods_on_shared_nodes_and_then_the_fewest_nodes(
     world: tuple[list[Node], list[Pod], Gang],
 ) -> None:
@@ -293,7 +291,6 @@ def fits_together(members: tuple[PodRequest, ...], placed: tuple[str, ...], room
 
 
 @given(clusters(), st.data())
-@settings(max_examples=200, deadline=None)
 def test_gangs_start_whole_or_not_at_all_and_no_node_is_over_committed(
     world: tuple[list[Node], list[Pod | ForeignPod]], data: st.DataObject
 ) -> None:
@@ -314,7 +311,6 @@ def test_gangs_start_whole_or_not_at_all_and_no_node_is_over_committed(
 
 
 @given(clusters(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_the_order_of_the_input_does_not_matter(
     world: tuple[list[Node], list[Pod | ForeignPod]], data: st.DataObject
 ) -> None:
@@ -331,7 +327,6 @@ def test_the_order_of_the_input_does_not_matter(
 
 
 @given(clusters(), st.data())
-@settings(max_examples=200, deadline=None)
 def test_easy_backfill_never_delays_the_head_when_predictions_hold(
     world: tuple[list[Node], list[Pod | ForeignPod]], data: st.DataObject
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation, Resources, Role
@@ -408,7 +408,6 @@ def contests(draw: st.DrawFn) -> tuple[list[Job], ClusterView]:
 
 
 @given(contests())
-@settings(max_examples=150, deadline=None)
 def test_taking_back_the_least_utility_is_within_ten_percent_of_the_best_of_all(
     contest: tuple[list[Job], ClusterView],
 ) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation, Resources, Role
@@ -297,7 +297,6 @@ def test_durations_are_seconds(text, seconds):
 
 
 @given(st.integers(0, 365 * 86400 * 1000))
-@settings(deadline=None)
 def test_every_duration_comes_back_to_the_millisecond(milliseconds):
     assert quantities.seconds(quantities.duration(milliseconds / 1000)) == milliseconds / 1000
 
@@ -366,7 +365,6 @@ def specs(draw):
 
 
 @given(specs())
-@settings(deadline=None)
 def test_every_job_comes_back_from_the_journal_equal(spec):
     before = TrainingJob.from_json({**SMALLEST, "spec": spec})
     text = json.dumps(before.to_json(), allow_nan=False)
@@ -389,7 +387,6 @@ paths = st.sampled_from(
 
 
 @given(paths, anything)
-@settings(deadline=None)
 def test_any_value_of_a_field_gives_a_job_or_a_list_of_mistakes(path, value):
     document = copy.deepcopy(SMALLEST)
     place = document

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.jobs import actions as act
@@ -54,7 +54,6 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     return simple[hint]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(TYPES)).flatmap(lambda name: values(TYPES[name])))
 def test_every_record_comes_back_as_it_was_written(record: Any) -> None:
     body = encode(record)

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.jobs.epoch import Epoch
@@ -36,7 +36,6 @@ def packed_at(*places: int, epochs: int = len(EPOCHS)) -> EpochArchive:
     return made
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, len(EPOCHS)), max_size=4), st.integers(0, len(EPOCHS)))
 def test_packed_epochs_answer_whatever_a_list_answers(places: list[int], count: int) -> None:
     made, plain = packed_at(*places, epochs=count), EPOCHS[:count]
@@ -64,7 +63,6 @@ def at(epochs: list[Epoch], index: int) -> Any:
         return "no such epoch"
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, len(EPOCHS)), max_size=4), st.integers(1, len(EPOCHS)))
 def test_packed_epochs_change_as_a_list_does(places: list[int], count: int) -> None:
     changes: list[Any] = [

@@ -116,7 +116,6 @@ def test_a_lost_node_is_not_idle() -> None:
     assert idlest(free, free).tolist() == [1, 0]
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     free=st.lists(st.integers(0, 8), min_size=1, max_size=5),
     workers=st.integers(1, 12),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
@@ -51,7 +51,6 @@ def test_a_gpu_costs_its_part_of_a_node_in_a_trace_and_its_price_where_there_is_
         assert view.epoch_cost(Allocation(2, 0)) == pytest.approx(cost)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 12), st.floats(0, 12)), min_size=1, max_size=6),
     st.integers(1, 4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
@@ -191,7 +191,6 @@ def smooth_jobs(draw: st.DrawFn) -> Job:
 
 
 @given(smooth_jobs(), st.sampled_from(Objective))
-@settings(max_examples=300, deadline=None)
 def test_on_the_parameter_server_form_the_climb_finds_the_best_of_all(job: Job, objective: Objective) -> None:
     climb = Climb(objective, least_efficiency=0.0)
     found, best = climb(job)[0], best_alone(job, climb)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
@@ -129,7 +129,6 @@ def worlds(draw: st.DrawFn) -> tuple[np.ndarray, list[tuple[int, Running]], np.n
 
 
 @given(worlds(), st.sampled_from(Rule), st.booleans(), st.integers(0, 2), st.sampled_from([0.0, 1.0, 4.0]))
-@settings(max_examples=400, deadline=None)
 def test_whole_arrays_choose_as_the_rule_does(world: Any, rule: Rule, trim: bool, priority: int, s: float) -> None:
     room, running, need, capacity = world
     weight = weights(capacity)
