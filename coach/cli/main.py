@@ -16,7 +16,7 @@ import typer
 import typer.core
 
 from coach import collector
-from coach.cli import remote, simulate
+from coach.cli import operations, simulate
 from coach.cli.jobs import (
     budget,
     cancel,
@@ -157,6 +157,7 @@ def coach(
 
     Example: coach run jobs/lenet-digits.yaml
     """
+    operations.choose(cluster, namespace, context.invoked_subcommand)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -178,13 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
     """Run one command; its exit code. Every error ends here."""
     try:
-        options, rest = remote.split(arguments)
-        to_cluster = bool(options) and not {"-h", "--help"} & set(rest)
-        if to_cluster and rest[:1] != ["run"]:
-            return remote.invoke(options, rest)
-        own, program = split(rest or arguments)
-        if to_cluster:  # `run` finds them at its parent
-            own = [word for pair in options.items() for word in pair] + own
+        own, program = split(arguments)
         code = typer.main.get_command(app).main(own, prog_name="coach", standalone_mode=False, obj=program)
         return code if isinstance(code, int) else 0
     except typer.Abort:

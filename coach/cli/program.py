@@ -162,9 +162,9 @@ def as_files(jobs: Sequence[LoadedJob], files: Sequence[Path]) -> Iterator[Seque
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
     """A command line's own words, and the program behind `--`; None where there is no `--`."""
-    if not words or words[0] not in ("run", "try", "search") or "--" not in words:
+    at = list(words).index("--") if "--" in words else 0
+    if not {"run", "try", "search"} & {*words[:at]}:
         return list(words), None
-    at = list(words).index("--")
     return list(words[:at]), list(words[at + 1 :])
 
 

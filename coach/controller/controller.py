@@ -21,7 +21,6 @@ from coach.controller.uninstall import KINDS, let_go
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import Job
-from coach.core.lifecycle.start_forecast import expected_starts
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import file_and_net
 from coach.handler.private_files import make_folder
@@ -254,19 +253,12 @@ class Controller:
 
     # -- status -------------------------------------------------------------------------------------------
 
-    def _expected_starts(self, now: float) -> dict[str, Interval]:
-        """When the jobs that wait start, as predicted less than STARTS_SECONDS ago."""
-        at, _ = self._starts
-        if now - at >= STARTS_SECONDS:
-            self._starts = now, expected_starts(self._service.jobs.values(), self._service.nodes, now)
-        return self._starts[1]
-
     async def _report(self, found: Object) -> None:
         """Write the status where it has changed."""
         metadata, before = found["metadata"], found.get("status", {})
         uid, now, job = metadata["uid"], self._service.handler.now(), self._job(found)
         if job is not None:
-            start = self._expected_starts(now).get(job.name) if not job.pods else None
+            start = self._service.expected_starts().get(job.name) if not job.pods else None
             made = status.of_job(found, job, self._service.row(job.name), now, start)
         elif uid in self._refused or found["spec"].get("suspend"):
             made = status.without_job(found, self._refused.get(uid, (0, ""))[1], now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.speed import MIN_EFFICIENCY
@@ -20,6 +20,7 @@ from coach.core.policies.api.allocation import Reason as StepReason
 from coach.core.policies.sharing.hill_climbing import ROUNDING, late, within_epoch_budget
 from coach.handler.state.journal import take_in
 from coach.report import formatting
+from coach.report.row_types import ChoiceRow
 
 #: Reasons for which a decision takes workers and servers back.
 _NO_ROOM = {
@@ -69,6 +70,12 @@ class Choice:
         """`no gain`, or `no room: no cores left`."""
         return f"{self.verdict}: {self.reason}" if self.reason else self.verdict.value
 
+    @property
+    def row(self) -> ChoiceRow:
+        """The same as a row."""
+        at = self.allocation
+        return ChoiceRow(at.workers, at.servers, self.verdict.value, self.reason, self.pace, self.cost)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -87,11 +94,7 @@ def last_decision(records: Iterable[Any], name: str) -> Decision | None:
     """The last decision on a whole epoch of job `name`, from its journal; None before there was one."""
     own = [record for record in records if record.job in ("", name)]
     at = max(
-        (
-            index
-            for index, record in enumerate(own)
-            if isinstance(record, act.SetAllocation) and record.kind is EpochKind.FULL
-        ),
+        (index for index, record in enumerate(own) if is_decision(record, name)),
         default=None,
     )
     if at is None:
@@ -100,6 +103,11 @@ def last_decision(records: Iterable[Any], name: str) -> Decision | None:
     for record in own[:at]:
         take_in(known, record)
     return Decision(known[name], own[at].allocation, own[at].why)
+
+
+def is_decision(record: Any, name: str) -> TypeGuard[act.SetAllocation]:
+    """Whether a record is a decision on a whole epoch of job `name`."""
+    return isinstance(record, act.SetAllocation) and record.job == name and record.kind is EpochKind.FULL
 
 
 def considered(job: Job, chosen: Allocation, steps: Sequence[DecisionStep] = ()) -> list[Choice]:

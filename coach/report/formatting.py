@@ -156,6 +156,11 @@ def moment(at: float | None) -> str:
     return UNKNOWN if at is None else datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def local(at: str | None) -> str:
+    """A time in ISO 8601 on this machine's clock, to the second."""
+    return UNKNOWN if at is None else moment(datetime.fromisoformat(at).timestamp())
+
+
 def clock(at: float) -> str:
     """The time of day, to the second."""
     return datetime.fromtimestamp(at).strftime("%H:%M:%S")

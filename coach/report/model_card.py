@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 from itertools import groupby
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from coach import __version__
@@ -50,8 +48,8 @@ def _itself(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
-    """The card of the model of `epoch`, which is in `file`. Money in the job's currency, times in seconds."""
+def model_card(job: Job, epoch: Epoch) -> dict[str, Any]:
+    """The card of the model of `epoch`. Money in the job's currency, times in seconds."""
     spec, model, of = job.spec, job.spec.model, job.spec.data
     assert model is not None and of is not None
     until = [one for one in job.epochs if one.number <= epoch.number]
@@ -65,8 +63,6 @@ def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
     return {
         "job": job.name,
         "framework": spec.framework.value,
-        "file": file.name,
-        "sha256": _sha256(file),
         "model": model.model_dump(mode="json", by_alias=True, exclude_none=True),
         "data": of.model_dump(mode="json", by_alias=True, exclude_none=True) | data,
         "batchSize": spec.batch_size,
@@ -87,8 +83,3 @@ def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
         "software": [*dict.fromkeys(one.report.software for one in until if one.report.software)],
         "coach": __version__,
     }
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

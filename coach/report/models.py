@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
 from coach.report import formatting
-from coach.report.row_types import EpochRow, bounds
+from coach.report.row_types import EpochRow, SpeedRow, bounds
 
 #: Allocations that a table of predictions shows at most.
 MAX_ROWS = 16
@@ -22,22 +21,6 @@ MAX_ROWS = 16
 LONGEST_CURVE = 4.0
 #: With a smaller chance the median curve levels off before the target.
 LIKELY = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedRow:
-    """An allocation, as measured and as predicted for the next whole epoch. None: not measured."""
-
-    workers: int
-    servers: int
-    measured: float | None  #: median epochs/s of the job's own epochs and of earlier jobs
-    epochs: int  #: own epochs it was measured in
-    epochs_per_second: float
-    epochs_per_second_low: float
-    epochs_per_second_high: float
-    seconds: float
-    cost: float
-    affordable: bool
 
 
 def fitted_curve(job: Job, points: int) -> list[tuple[float, float, Interval]]:

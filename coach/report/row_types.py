@@ -61,8 +61,37 @@ class JobDetails(JobRow):
     done_at_low: str | None
     done_at_high: str | None
     progress: float | None  #: of the running epoch, 0 to 1; None where none runs
+    starts_in: Interval | None  #: seconds; of one that waits for room, in a list of jobs; None where that is unknown
     history: list[float]  #: the metric of the last full epochs, at most 24
     seq: int  #: number of the last record that may have changed the row
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRow:
+    """An allocation that a decision considered. `pace`: its speed relative to the chosen one (0.1: 10 % faster)."""
+
+    workers: int
+    servers: int
+    verdict: str
+    reason: str
+    pace: float
+    cost: float  #: predicted currency units of an epoch
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedRow:
+    """An allocation, as measured and as predicted for the next whole epoch. None: not measured."""
+
+    workers: int
+    servers: int
+    measured: float | None  #: median epochs/s of the job's own epochs and of earlier jobs
+    epochs: int  #: own epochs it was measured in
+    epochs_per_second: float
+    epochs_per_second_low: float
+    epochs_per_second_high: float
+    seconds: float
+    cost: float
+    affordable: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Rows:
         seen = made, row.eta, progress, seq
         if job.name not in self._views or self._views[job.name][0] != seen:
             known = {name: getattr(row, name) for name in _FIELDS}
-            self._views[job.name] = seen, JobDetails(**known, **made.more, progress=progress, seq=seq)
+            self._views[job.name] = seen, JobDetails(**known, **made.more, progress=progress, starts_in=None, seq=seq)
         return self._views[job.name][1]
 
     def _of(self, job: Job, now: float, orphan: bool) -> _Made:

@@ -13,8 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 
 from coach.core.errors import CoachError, PermanentError
@@ -31,6 +30,7 @@ from coach.platforms.local.environment import Functions, NotPreparedError
 from coach.platforms.local.install_runtime import LIBGOMP
 from coach.report import formatting
 from coach.service.client import Client
+from coach.service.schemas import Check, Status
 
 #: The chart sets it in the handler's pod, whose functions are pods too.
 IN_POD = "COACH_HANDLER"
@@ -52,24 +52,6 @@ ctypes.CDLL("libgomp.so.1")
 import mxnet, numpy
 print(f"Python {sys.version.split()[0]}, MXNet {mxnet.__version__}, numpy {numpy.__version__}")
 """
-
-
-class Status(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check: what was found, and the next step if there is a problem."""
-
-    name: str
-    status: Status
-    found: str
-    next_step: str = ""
 
 
 def checks(home: StateDirectory, also: tuple[OptionalFeature, ...] = (), port: int = 8421) -> Iterator[Check]:

@@ -55,13 +55,13 @@ def read(file: Path, after: int = 0, most: int = MAX_AT_ONCE) -> tuple[bytes, in
     return text[:whole], start + whole
 
 
-def entries(function: str, lines: bytes) -> Iterator[Entry]:
+def entries(function: str, lines: str) -> Iterator[Entry]:
     """The entries of lines of a log. A line that is no entry becomes a message of the time before it.
 
     Messages are plain text: what a model prints does nothing to a terminal.
     """
     at = ""
-    for line in lines.decode(errors="replace").split("\n"):
+    for line in lines.split("\n"):
         found: Any = None
         with contextlib.suppress(ValueError):
             found = json.loads(line)
@@ -78,14 +78,3 @@ def entries(function: str, lines: bytes) -> Iterator[Entry]:
 
 def _plain(text: str) -> str:
     return _CONTROL.sub("", text)
-
-
-def past_entries(folder: Path) -> tuple[list[Entry], dict[str, int]]:
-    """All that is kept of a job's logs, in order of time; and the offset of each file's next call."""
-    found: list[Entry] = []
-    ends: dict[str, int] = {}
-    for function, file in log_files(folder).items():
-        before, _ = read(file.with_name(file.name + ".1"), most=1 << 30)
-        text, ends[function] = read(file, most=1 << 30)
-        found += entries(function, before + text)
-    return sorted(found, key=lambda entry: entry.at), ends

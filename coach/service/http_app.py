@@ -16,9 +16,9 @@ from coach.service.middleware import Guard, refuse_unknown_queries, remember_rou
 from coach.service.operations import Service
 from coach.service.page.login import Logins
 from coach.service.page.routes import LOGIN, login, page
-from coach.service.routes import Context, jobs, process, service_wide
-from coach.service.search_routes import searches
+from coach.service.views.job_routes import Context, jobs, process, service_wide
 from coach.service.views.routes import views
+from coach.service.views.search_routes import searches
 from coach.service.views.stream import Feed
 
 
@@ -48,7 +48,7 @@ def make_app(
             Depends(refuse_unknown_queries),
         ],
     )
-    app.state.context = Context(service, metrics, Stories(service.home))
+    app.state.context = Context(service, Stories(service.home), metrics)
     app.state.feed = Feed(service)
     app.state.logins = logins = Logins(token, port)
     # A stream of events is not compressed: it would be held back.

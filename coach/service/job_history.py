@@ -7,13 +7,15 @@ from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from coach.core.jobs.actions import SetAllocation
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import take_in
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.accounting import LedgerBook, Pauses
+from coach.report.choices import Choice, considered, is_decision, refused_words
 from coach.report.history import EventFormatter, Line
-from coach.report.row_types import LedgerRow
+from coach.report.row_types import ChoiceRow, LedgerRow
 
 #: Jobs whose stories are cached; that of another one is read from its beginning.
 MAX_STORIES = 32
@@ -23,10 +25,12 @@ MAX_LINES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """A job's ledger, its pauses, and the number of its last record."""
+    """A job's ledger, its pauses, the allocations of its last decision, and the number of its last record."""
 
     ledger: list[LedgerRow]
     pauses: list[tuple[float, float]]
+    considered: list[ChoiceRow]
+    refused: list[str]
     seq: int
 
 
@@ -41,6 +45,7 @@ class _Story:
     lines: list[tuple[int, Line]] = field(default_factory=list)
     known: dict[str, Job] = field(default_factory=dict)
     narrator: EventFormatter = field(init=False)
+    choices: list[Choice] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.narrator = EventFormatter(lambda: self.known)
@@ -78,12 +83,18 @@ class Stories:
         """The cost of a job's attempts, and its pauses."""
         with self._lock:
             story = self._up_to_now(past)
-            return Books(story.accounts.rows(), list(story.pauses.found), story.seq)
+            choices = story.choices
+            rows = [one.row for one in choices]
+            return Books(story.accounts.rows(), list(story.pauses.found), rows, refused_words(choices), story.seq)
 
     def _up_to_now(self, past: StoredJob) -> _Story:
         name = past.job.name
         story = self._kept.pop(name, None) or _Story(name, LedgerBook(name))
-        for seq, record in self._home.records_after(past, story.seq):
+        found = self._home.records_after(past, story.seq)
+        decided = max((seq for seq, record in found if is_decision(record, name)), default=0)
+        for seq, record in found:
+            if seq == decided and isinstance(record, SetAllocation):  # the job as it was then
+                story.choices = considered(story.known[name], record.allocation, record.why)
             story.take(seq, record)
         self._kept[name] = story
         if len(self._kept) > MAX_STORIES:

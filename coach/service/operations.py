@@ -6,13 +6,14 @@ Everything here runs on the handler's event loop. An operation that changes a jo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coach.core.cluster import Node
 from coach.core.errors import CoachError, UserError
+from coach.core.estimation.interval import Interval
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
@@ -38,6 +39,9 @@ from coach.report.rows import Rows
 from coach.service.requests import NO_KEY, KeyedRequest
 from coach.service.schemas import TakenJob
 from coach.service.searches import Searches
+
+#: Seconds for which a prediction of when jobs start is shown.
+STARTS_SECONDS = 15.0
 
 
 class NoSuchJobError(UserError):
@@ -85,6 +89,7 @@ class Service:
         self._promised: set[str] = set()
         self._asked: dict[tuple[type, str], list[asyncio.Future[None]]] = {}
         self._rows = Rows()
+        self._starts: tuple[float, dict[str, Interval]] = float("-inf"), {}
         #: Accounts are set one after the other.
         self._setting = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -158,6 +163,24 @@ class Service:
         """The row of a job with what a page shows in addition."""
         seq, progress = self.changed_at.get(name, 0), self.progress(name)
         return self._rows.view(self.job(name), self.handler.now(), progress=progress, seq=seq)
+
+    def news(self, names: Sequence[str], after: int) -> bool:
+        """Whether there is a record later than `after` of these jobs."""
+        return next(self.reader.rows(names, after, 1), None) is not None
+
+    def beside(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
+        """The jobs that a job shares its handler with, itself among them, and their nodes."""
+        del name
+        return self.jobs, self.nodes
+
+    def expected_starts(self) -> dict[str, Interval]:
+        """When the jobs that wait for room are expected to start, as predicted less than STARTS_SECONDS ago."""
+        waits = [name for name, job in self.jobs.items() if not job.ended and not job.pods and not job.suspend]
+        if waits and self.handler.now() - self._starts[0] >= STARTS_SECONDS:
+            from coach.core.lifecycle.start_forecast import expected_starts
+
+            self._starts = self.handler.now(), expected_starts(self.jobs.values(), self.nodes, self.handler.now())
+        return {name: self._starts[1][name] for name in waits if name in self._starts[1]}
 
     def progress(self, name: str) -> float | None:
         """The trained share of a job's running epoch; None where none runs."""

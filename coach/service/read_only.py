@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-import signal
-import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coach.core.cluster import Node
 from coach.core.errors import UserError
+from coach.core.estimation.interval import Interval
 from coach.core.jobs.accounts import Accounts
 from coach.core.jobs.job import Job
 from coach.handler import accounts
@@ -25,8 +23,6 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
 from coach.report.row_types import JobDetails, JobRow
-from coach.service.bind import answering, listen
-from coach.service.http_app import make_app
 from coach.service.operations import ReadOnlyError, Service
 
 #: Seconds between two looks at the journals.
@@ -84,10 +80,40 @@ class ReadOnlyService(Service):
         """Follow the journals until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK)
-            if (seq := self._written()) != self._seen:
-                past, known = await asyncio.to_thread(lambda: (self.home.past(), accounts.read(self.home)[0]))
-                self._take_in(past, known, seq)
+            if await self.read_again():
                 self.wake()
+
+    async def read_again(self) -> bool:
+        """Read the journals if they have grown, or a handler has gone; whether that was so."""
+        seq = self._written()
+        held = {one.journal: one for one in self._past.values() if one.held}
+        if seq == self._seen and all(map(self.home.held, held.values())):
+            return False
+        past, known = await asyncio.to_thread(lambda: (self.home.past(), accounts.read(self.home)[0]))
+        self._take_in(past, known, seq)
+        return True
+
+    def news(self, names: Sequence[str], after: int) -> bool:
+        """Whether there is a record later than `after` of these jobs."""
+        by_path = {reader.path: reader for reader in self._readers}
+        return any(next(by_path[self.past(name).journal].rows([name], after, 1), None) for name in names)
+
+    def beside(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
+        """The jobs of the same journal, and its handler's nodes."""
+        past = self.past(name)
+        return {key: one.job for key, one in self._past.items() if one.journal == past.journal}, self.home.nodes(past)
+
+    def expected_starts(self) -> dict[str, Interval]:
+        """When the jobs that wait for room are expected to start, in each journal that a handler has."""
+        found: dict[str, Interval] = {}
+        held = {one.journal: name for name, one in self._past.items() if one.held and not one.job.ended}
+        for name in held.values():
+            jobs, nodes = self.beside(name)
+            if any(not job.ended and not job.pods for job in jobs.values()):
+                from coach.core.lifecycle.start_forecast import expected_starts
+
+                found |= expected_starts(jobs.values(), nodes, self.handler.now())
+        return found
 
     def last_seq(self) -> int:
         """How many records there were at the last look, in all journals."""
@@ -122,6 +148,21 @@ class ReadOnlyService(Service):
     take = submit = resume = cancel = suspend = set_account = remove_account = _refuse
 
 
+class Journals(ReadOnlyService):
+    """The same for one command, which follows the journals while it waits."""
+
+    read_only = False
+
+    async def changed(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
+        """See `Service.changed`."""
+        del enough  # asked again by the caller
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            await asyncio.sleep(LOOK)
+            if await self.read_again():
+                return
+
+
 def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:
     with contextlib.suppress(UserError):
         return home.nodes(newest)
@@ -135,32 +176,3 @@ def _grown(before: StoredJob, now: StoredJob) -> bool:
         return job.state, job.reason, job.message, len(job.epochs), ledger, token, len(job.pods)
 
     return before.held != now.held or seen(before.job) != seen(now.job)
-
-
-# -- serving it ------------------------------------------------------------------------------------------------
-
-
-def serve_page(home: StateDirectory, port: int, ready: Callable[[str, str], None]) -> int:
-    """Serve it on loopback; the exit code. `ready` is called with the URL and a login code.
-
-    Raises UserError where there are no jobs, or the port is taken.
-    """
-    with contextlib.closing(ReadOnlyService(home)) as service, listen("127.0.0.1", port) as listening:
-        asyncio.run(_serve(service, listening, ready))
-    return 0
-
-
-async def _serve(service: ReadOnlyService, listening: socket.socket, ready: Callable[[str, str], None]) -> None:
-    port = listening.getsockname()[1]
-    # Nothing but the browser calls it, so its token is for this process alone.
-    app = make_app(service, secrets.token_urlsafe(32), port=port)
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    looking = asyncio.create_task(service.look())
-    async with answering(service, app, listening) as answers:
-        ready(f"http://127.0.0.1:{port}", app.state.logins.code())
-        ends = {answers, looking, asyncio.create_task(stopped.wait())}
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        looking.cancel()
-    await asyncio.gather(looking, return_exceptions=True)

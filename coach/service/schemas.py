@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from html import escape
 from typing import Annotated, Any
 
@@ -13,12 +15,14 @@ from coach.handler.search.standing import SearchRow, TrialRow
 from coach.report.accounting import Balance
 from coach.report.row_types import (
     AccountRow,
+    ChoiceRow,
     EpochRow,
     ForecastRow,
     JobDetails,
     JobRow,
     LedgerRow,
     Plan,
+    SpeedRow,
     SpendingRow,
 )
 
@@ -135,6 +139,14 @@ class Suspension(_Body):
     now: Annotated[bool, Field(description="At once, instead of at the checkpoint of the running epoch.")] = False
 
 
+class Pruning(_Body):
+    """Which checkpoints of ended jobs go: of these jobs, or of all; all but the best and the last, or `everything`."""
+
+    jobs: Annotated[list[Annotated[str, Field(pattern=NAME, max_length=40)]], Field(max_length=1000)] = []
+    everything: bool = False
+    dry_run: bool = False
+
+
 class AccountTerms(_Body):
     """A budget over jobs: `amount` in each `period`: ever, month, week, or a rolling window such as 30d."""
 
@@ -222,6 +234,24 @@ class Health(BaseModel):
 
     status: str
     version: str
+
+
+class Status(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what was found, and the next step if there is a problem."""
+
+    name: str
+    status: Status
+    found: str
+    next_step: str = ""
 
 
 class Cluster(BaseModel):
@@ -330,8 +360,11 @@ class Submitted(BaseModel):
 
 
 class JobDetail(BaseModel):
-    """One job with its epochs, its ledger, the steps that led to its allocation, and its file.
+    """One job with its epochs, its ledger, the steps that led to its allocation, its fitted models, and its file.
 
+    `considered`: the allocations of the last decision on a whole epoch, the chosen one first, `refused` in words.
+    `convergence`: the fitted learning curve's parameters. `limits`: of its workers, and of its servers if it
+    `has_servers`. `logs`: the folder of its functions' logs.
     `remaining`: epochs that it is expected to train still; None for one that has ended. `forecasts`: of one that has
     ended, what was predicted of it as a whole. `text`: its file in YAML, to be edited and submitted as another job.
     """
@@ -340,9 +373,21 @@ class JobDetail(BaseModel):
     job: JobDetails
     remaining: Range | None
     why: list[str]
+    considered: list[ChoiceRow]
+    refused: list[str]
     epochs: list[EpochRow]
     forecasts: list[ForecastRow]
     ledger: list[LedgerRow]
+    speed: list[SpeedRow]
+    convergence: dict[str, Any] | None
+    curve_words: str
+    speed_words: str
+    limits: str
+    has_servers: bool
+    prices: str
+    epoch_samples: int | None
+    checkpoint: str | None
+    logs: str
     spec: dict[str, Any]
     text: str
     note: str
@@ -372,10 +417,11 @@ class EventLine(BaseModel):
 
 
 class Events(BaseModel):
-    """The events of a job. Continue with `after` = `seq`."""
+    """The events of a job. Continue with `after` = `seq`. `over`: it has ended, is suspended, or no handler has it."""
 
     seq: int
     ended: bool
+    over: bool
     events: list[EventLine]
 
 

@@ -13,7 +13,7 @@ from coach.cli.main import OTHER_WORDS, invoke
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from coach.report.row_types import EpochRow, ForecastRow, JobRow, LedgerRow, columns
+from coach.report.row_types import EpochRow, ForecastRow, JobDetails, JobRow, LedgerRow, columns
 from scripts.generate import cli_page as reference
 from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
@@ -145,7 +145,7 @@ def test_ps_as_json_has_typed_rows_with_the_promised_fields(
     found = json.loads(run(capsys, "ps", "-o", "json")[1])
     rows = typed(list[JobRow], found)
     assert [row.name for row in rows] == ["digits", "pictures"]
-    assert list(found[0]) == [*columns(JobRow), "starts_in"]
+    assert list(found[0]) == [*columns(JobDetails)]
     assert found[1]["budget"] is None
 
 

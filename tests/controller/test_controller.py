@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from coach.cli import remote
+from coach.cli import main
 from coach.controller.controller import Controller
 from coach.core.cluster import Node, Resources
 from coach.handler.state.state_directory import StateDirectory
@@ -152,7 +152,7 @@ def test_files_beside_the_model_file_travel_with_a_job_that_is_submitted(reconci
     (folder / "job.yaml").write_text(yaml.safe_dump({**SPEC, "metadata": {"name": "beside"}, "spec": spec}))
 
     async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
-        assert await asyncio.to_thread(remote.invoke, {}, ["submit", str(folder / "job.yaml")]) == 0
+        assert await asyncio.to_thread(main.invoke, ["--namespace", "default", "submit", str(folder / "job.yaml")]) == 0
         await cluster.until("beside", lambda status: bool(status.get("completionTime")))
         model = service.jobs["beside"].job_file.spec.model
         hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from coach.cli import remote
+from coach.cli import main
 from coach.service.operations import Service
 from tests.controller.test_controller import Cluster, holds, reconciled
 from tests.handler.test_search import Rates
@@ -41,7 +41,8 @@ def test_a_search_goes_to_a_cluster_by_a_command(reconciled: Any, server: Any, t
 
     async def body(_: Cluster, platform: Rates, service: Service) -> None:
         searches = Searches(server)
-        assert await asyncio.to_thread(remote.invoke, {}, ["search", str(tmp_path / "search.yaml")]) == 0
+        words = ["--namespace", "default", "search", str(tmp_path / "search.yaml")]
+        assert await asyncio.to_thread(main.invoke, words) == 0
         status = await searches.until(found["metadata"]["name"], complete)
         assert status["parameters"] == "optimizer.learningRate=0.1"
         await searches.ask("DELETE", found["metadata"]["name"])

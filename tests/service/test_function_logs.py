@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from coach.service.function_logs import Entry, entries, past_entries
+from coach.service.function_logs import Entry, entries
 
 OWN = json.dumps({"time": "2026-11-25T12:00:02.500Z", "level": "info", "message": "ready"})
 NUCLIO = "26.11.25 12:00:01.300 \x1b[34m(I)\x1b[0m \x1b[37m                processor\x1b[0m Starting {}"
 
 
 def read(*lines: str) -> list[Entry]:
-    return list(entries("worker-0", "\n".join(lines).encode()))
+    return list(entries("worker-0", "\n".join(lines)))
 
 
 def test_a_line_of_nuclios_processor_has_its_time_and_level() -> None:
@@ -32,11 +31,3 @@ def test_what_a_model_prints_does_nothing_to_a_terminal() -> None:
     hostile = "\x1b[2J\x1b]0;title\x07red \x1b[31mtext\x1b[0m\x07\x9b31m\r"
     assert [one.message for one in read(hostile)] == ["red text31m"]
     assert read(json.dumps({"message": hostile + "\nnext\tline"}))[0].message == "red text31m\nnext\tline"
-
-
-def test_logs_of_two_functions_are_in_order_of_time(tmp_path: Path) -> None:
-    (tmp_path / "job-worker-0.log").write_text(OWN + "\nafter it\n")
-    (tmp_path / "job-worker-1.log").write_text(NUCLIO + "\n")
-    found, ends = past_entries(tmp_path)
-    assert [one.function for one in found] == ["job-worker-1", "job-worker-0", "job-worker-0"]
-    assert ends.keys() == {"job-worker-0", "job-worker-1"}

@@ -136,7 +136,7 @@ WRONG = {
         coach delete digits
         coach train job.yaml
     """,
-    "remote": """
+    "operations": """
         coach --context
         coach --namespace
         coach --context dev
@@ -145,6 +145,8 @@ WRONG = {
         coach --context dev ps
         coach --context dev submit
         coach --context dev submit --policy coach
+        coach --context dev submit job.yaml --policy coach
+        coach --context dev plan job.yaml --nodes 2x2
         coach --context dev submit wrong.yaml
         coach --context dev suspend
         coach --context dev suspend --now digits
@@ -506,7 +508,6 @@ WRONG = {
         COACH_HOME=empty coach ui digits
         coach ui digist
         coach ui --port 99999
-        coach ui --no-serve
     """,
     "service.deploy": """
         coach deploy

@@ -34,13 +34,7 @@ NEEDS = {
         ("cli/jobs/plan.py _probe", "cli/jobs/run.py _there", "handler/policies.py with_policy"), "a service"
     ),
     **dict.fromkeys(
-        (
-            "cli/remote_commands.py _handler",
-            "cli/remote_commands.py _ui",
-            "cli/remote_commands.py _change",
-            "cli/remote_commands.py unpacked",
-            "cli/remote_commands.py _run_jobs",
-        ),
+        ("cli/cluster_jobs.py _run_jobs",),
         "a cluster",
     ),
     **dict.fromkeys(("cli/results/model.py command", "cli/results/prune.py command"), "checkpoints"),
@@ -122,7 +116,7 @@ def test_wrong(command: str, found: tuple[dict[str, str], Any], page: SnapshotAs
 def test_every_command_has_a_page() -> None:
     modules = {module.__name__.removeprefix("coach.cli.") for module in COMMANDS}
     lines = "WRONG of tests/wording/commands.py has wrong lines of each command; then run with --snapshot-update"
-    assert modules | {"jobs.budget", "main", "remote"} == set(WRONG), lines
+    assert modules | {"jobs.budget", "main", "operations"} == set(WRONG), lines
 
 
 def errors() -> Iterator[tuple[str, str, range]]:

@@ -84,8 +84,11 @@ def printed(output: Format, rows: Iterable[Any], names: type[Any] | Sequence[str
 
 
 def fields(row: Any) -> dict[str, Any]:
-    """A row (a dataclass) by its columns' names."""
-    return row if isinstance(row, dict) else asdict(row)
+    """A row (a dataclass, or a pydantic model) by its columns' names."""
+    if isinstance(row, dict):
+        return row
+    found: dict[str, Any] = row.model_dump() if hasattr(row, "model_dump") else asdict(row)
+    return found
 
 
 def print_json(value: Any) -> None:

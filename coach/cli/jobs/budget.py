@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from coach.cli.display.output import Format, Header, Output, console, printed, t
 from coach.core.errors import UserError
 from coach.core.money import to_amount
 from coach.report import formatting
+
+if TYPE_CHECKING:
+    from coach.report.row_types import AccountRow, JobDetails
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -53,26 +56,21 @@ def set_(
       coach budget set team-a 50USD/week --in research --timezone Europe/Berlin
       coach budget set gpu-team 500USD/month --label team=vision
     """
-    from coach.handler import accounts, endpoint
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.service.client import service_of
+    from coach.cli.operations import operations
+    from coach.handler import accounts
 
-    home = StateDirectory.default()
     wanted = accounts.setting(account, amount, timezone, within, label or ())
-    if endpoint.find(home):
-        with service_of(home) as client:
-            client.set_account(
-                account,
-                amount=to_amount(wanted.amount),
-                currency=wanted.currency,
-                period=wanted.period,
-                timezone=timezone,
-                parent=within,
-                labels=wanted.labels,
-            )
-    else:
-        accounts.set_account(home, wanted)
-    _show([row for row in _rows() if row.name == account], Format.TABLE)
+    with operations() as coach:
+        row = coach.set_account(
+            account,
+            amount=to_amount(wanted.amount),
+            currency=wanted.currency,
+            period=wanted.period,
+            timezone=timezone,
+            parent=within,
+            labels=wanted.labels,
+        )
+    _show([row], Format.TABLE)
 
 
 @app.command()
@@ -83,16 +81,10 @@ def remove(account: Name) -> None:
 
     Example: coach budget remove team-a
     """
-    from coach.handler import accounts, endpoint
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.service.client import service_of
+    from coach.cli.operations import operations
 
-    home = StateDirectory.default()
-    if endpoint.find(home):
-        with service_of(home) as client:
-            client.remove_account(account)
-    else:
-        accounts.set_account(home, accounts.removal(accounts.read(home)[0], account))
+    with operations() as coach:
+        coach.remove_account(account)
     console().print(f"{account} is removed; what it paid: coach budget report {account}")
 
 
@@ -102,7 +94,10 @@ def list_(output: Output = Format.TABLE) -> None:
 
     Example: coach budget list -o json
     """
-    rows = _rows()
+    from coach.cli.operations import operations
+
+    with operations() as coach:
+        rows = coach.accounts().accounts
     if rows or output is not Format.TABLE:
         _show(rows, output)
     else:
@@ -115,24 +110,21 @@ def show(account: Name, output: Output = Format.TABLE) -> None:
 
     Example: coach budget show team-a
     """
-    from coach.handler import accounts
-    from coach.handler.state.state_directory import StateDirectory
+    from coach.cli.operations import operations
 
-    known, jobs = accounts.read(StateDirectory.default())
-    _known(known, account)
-    inside = {one.name for one in known.inside(known.known[account]) if not one.removed}
-    _show([row for row in _rows() if row.name in inside], output)
-    if output is not Format.TABLE:
-        return
-    paid = [(job, paying) for job in jobs.values() if (paying := inside.intersection(known.innermost(job)))]
-    if paid:
+    with operations() as coach:
+        rows = coach.accounts().accounts
+        inside = _inside(rows, account)
+        paid = [(job, paying) for job in coach.list_jobs().jobs if (paying := inside.intersection(_payers(rows, job)))]
+    _show([row for row in rows if row.name in inside], output)
+    if output is Format.TABLE and paid:
         made = table(
             {
                 "job": [job.name for job, _ in paid],
                 "account": [", ".join(sorted(paying)) for _, paying in paid],
-                "state": [job.state.value for job, _ in paid],
-                ("spent", "right"): [f"{job.ledger.spent / 1e9:.4f}" for job, _ in paid],
-                ("reserved", "right"): [f"{job.ledger.reserved / 1e9:.4f}" for job, _ in paid],
+                "state": [job.state for job, _ in paid],
+                ("spent", "right"): [f"{job.spent:.4f}" for job, _ in paid],
+                ("reserved", "right"): [f"{job.reserved:.4f}" for job, _ in paid],
                 ("why", "wrap"): [job.message for job, _ in paid],
             }
         )
@@ -151,20 +143,13 @@ def report(
       coach budget report
       coach budget report team-a -o csv
     """
-    from coach.handler import accounts
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.report.accounting import spending_rows
+    from coach.cli.operations import operations
     from coach.report.row_types import SpendingRow
 
-    home = StateDirectory.default()
-    known, jobs = accounts.read(home)
-    if account:
-        _known(known, account)
-        inside = {one.name for one in known.inside(known.known[account])}
-    else:
-        inside = set(known.known)
-    paying = {name: known.innermost(job) for name, job in jobs.items()}
-    rows = [row for row in spending_rows(known, jobs, accounts.payments(home, paying)) if row.account in inside]
+    with operations() as coach:
+        rows = coach.spending().rows
+        inside = _inside(coach.accounts().accounts, account) if account else set()
+    rows = [row for row in rows if not account or row.account in inside]
     if not printed(output, rows, SpendingRow):
         columns: dict[Header, list[str]] = {
             "account": [row.account for row in rows],
@@ -177,19 +162,25 @@ def report(
         console().print(made if rows else "no job has spent money of an account yet")
 
 
-def _rows() -> list[Any]:
-    from coach.handler import accounts
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.report.accounting import account_rows
+def _inside(rows: Sequence[AccountRow], account: str) -> set[str]:
+    """The account and those in it. Raises UserError for one that is not there."""
+    found = {row.name for row in rows if row.name == account}
+    if not found:
+        there = ", ".join(row.name for row in rows) or "none"
+        raise UserError(
+            f"there is no account {account}; there are: {there}; make it: coach budget set {account} AMOUNT"
+        )
+    for row in rows:  # each is after the one that it is in
+        if row.parent in found:
+            found.add(row.name)
+    return found
 
-    known, jobs = accounts.read(StateDirectory.default())
-    return account_rows(known, jobs, time.time())
 
-
-def _known(known: Any, account: str) -> None:
-    """Raises UserError for an account that is not there."""
-    if account not in known.known:
-        raise UserError(known.unknown(account, "USD"))
+def _payers(rows: Sequence[AccountRow], job: JobDetails) -> list[str]:
+    """The accounts that pay a job: the one that it names, and all whose labels it has."""
+    labels = {f"{key}={value}" for key, value in job.labels.items()}
+    by_label = [row.name for row in rows if row.labels and labels.issuperset(row.labels.split(","))]
+    return [job.account, *by_label] if job.account else by_label
 
 
 def _show(rows: list[Any], output: Format) -> None:

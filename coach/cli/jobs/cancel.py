@@ -18,28 +18,14 @@ def command(
 
     Example: coach cancel lenet-digits
     """
-    from coach.cli.job_lookup import find_all
-    from coach.handler import endpoint, offline
-    from coach.service.client import service_of
+    from coach.cli.operations import operations
 
-    home, chosen = find_all(jobs)
-    for past in chosen:
-        if past.job.ended:
-            raise UserError(f"{past.job.name} has ended already: {past.job.state.value}")
-    served = [past for past in chosen if past.journal == home.journal(1)] if endpoint.find(home) else []
-    others = [past for past in chosen if past not in served]
-    for past in others:
-        if past.held:
-            raise UserError(f"another `coach run` has {past.job.name} now: stop it there with Ctrl-C, then cancel it")
-    if served:
-        with service_of(home) as client:
-            for past in served:
-                client.cancel(past.job.name)
-    for journal in dict.fromkeys(past.journal for past in others):
-        opened = home.open_journal(journal)
-        try:
-            offline.cancel(opened, [past.job.name for past in others if past.journal == journal])
-        finally:
-            opened.close()
-    for past in chosen:
-        typer.echo(f"{past.job.name} is cancelled; its checkpoint stays: {past.job.weights or 'none was written'}")
+    with operations() as coach:
+        rows = [coach.job(name).job for name in dict.fromkeys(jobs)]
+        for row in rows:
+            if row.ended_at is not None:
+                raise UserError(f"{row.name} has ended already: {row.state}")
+        for row in rows:
+            coach.cancel(row.name)
+            kept = coach.job(row.name).checkpoint
+            typer.echo(f"{row.name} is cancelled; its checkpoint stays: {kept or 'none was written'}")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, printed
+from coach.cli.display.output import Format, Output, console, fields, printed
 from coach.cli.options import JobName
 from coach.report import formatting
 
 if TYPE_CHECKING:
-    from coach.handler.state.state_directory import StateDirectory, StoredJob
+    from coach.service.calls import Operations
+    from coach.service.schemas import EventLine
 
-#: Seconds between two reads of the journal, which another process writes.
-LOOK = 0.2
+#: Seconds that a request waits for something new.
+LOOK = 20.0
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue to show new lines until the job has ended.")]
 
@@ -29,39 +29,25 @@ def command(job: JobName, follow: Follow = False, output: Output = Format.TABLE)
 
     Example: coach events lenet-digits -f
     """
-    from coach.cli.job_lookup import find
-    from coach.report.history import history
+    from coach.cli.operations import operations
 
-    home, past = find(job)
-    lines = history(_records(home, past, follow), job)
-    rows = ({"at": formatting.iso(line.at), "text": line.text, "important": line.important} for line in lines)
-    if output is Format.JSON and follow:
-        for row in rows:
-            typer.echo(json.dumps(row, ensure_ascii=False))
-    elif not printed(output, rows, ("at", "text", "important")):
-        screen = console()
-        for line in lines:
-            screen.print(f"{formatting.moment(line.at)} {line.text}", soft_wrap=True)
-            screen.file.flush()
+    with operations() as coach:
+        rows = _rows(coach, job, follow)
+        if output is Format.JSON and follow:
+            for row in rows:
+                typer.echo(json.dumps(fields(row), ensure_ascii=False))
+        elif not printed(output, rows, ("at", "text", "important")):
+            screen = console()
+            for row in rows:
+                screen.print(f"{formatting.local(row.at)} {row.text}", soft_wrap=True)
+                screen.file.flush()
 
 
-def _records(home: StateDirectory, past: StoredJob, follow: bool) -> Iterator[Any]:
-    """The job's records; with `follow`, also new ones, until it ends or no handler runs it."""
-    from coach.core.jobs.actions import SetStatus
-    from coach.core.jobs.events import ResumeRequested
-    from coach.core.jobs.reasons import RESUMABLE
-
-    after, over = 0, False
+def _rows(coach: Operations, job: str, follow: bool) -> Iterator[EventLine]:
+    """The job's lines; with `follow`, also new ones, until it ends or no handler runs it."""
+    found = coach.events(job)
     while True:
-        gone = not follow or not home.held(past)
-        for seq, record in home.records_after(past, after):
-            after = seq
-            if isinstance(record, SetStatus):
-                state = record.reason.state
-                over = record.reason in RESUMABLE or (state is not None and state.ended)
-            elif isinstance(record, ResumeRequested):
-                over = False
-            yield record
-        if gone or over:
+        yield from found.events
+        if not found.events and (found.over or not follow):
             return
-        time.sleep(LOOK)
+        found = coach.events(job, after=found.seq, wait=LOOK if follow and not found.over else 0.0)

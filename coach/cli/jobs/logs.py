@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, printed
-from coach.cli.jobs.events import LOOK, Follow
+from coach.cli.jobs.events import Follow
 from coach.cli.options import JobName
 from coach.core.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+    from coach.service.calls import Operations
     from coach.service.function_logs import Entry
+
+#: Seconds between two looks at logs.
+LOOK = 0.5
 
 
 def command(
@@ -39,20 +39,8 @@ def command(
       coach logs lenet-digits
       coach logs lenet-digits worker-0 -f
     """
-    from coach.cli.job_lookup import find
-    from coach.service.function_logs import log_files, past_entries
+    from coach.cli.operations import operations
 
-    home, past = find(job)
-    folder = home.logs(job)
-    wanted = {name if name.startswith(f"{job}-") else f"{job}-{name}" for name in functions or []}
-    known = set(log_files(folder))
-    if wanted - known and not follow:
-        there = ", ".join(sorted(name.removeprefix(f"{job}-") for name in known)) or "none so far"
-        raise UserError(f"{job} has no log of {', '.join(sorted(wanted - known))}; there are: {there}")
-    entries, ends = past_entries(folder)
-    chosen = (entry for entry in entries if not wanted or entry.function in wanted)
-    if not (output is Format.JSON and follow) and printed(output, chosen, ("function", "at", "level", "message")):
-        return
     screen = console()
 
     def show(entry: Entry) -> None:
@@ -62,26 +50,48 @@ def command(
             name = entry.function.removeprefix(f"{job}-")
             screen.print(f"{_clock(entry.at)} {name:<11} {entry.message}", soft_wrap=True)
 
-    for entry in chosen:
-        show(entry)
-    if follow:
-        for entry in _more(folder, ends, lambda: home.held(past)):
-            if not wanted or entry.function in wanted:
-                show(entry)
-
-
-def _more(folder: Path, ends: dict[str, int], alive: Callable[[], bool]) -> Iterator[Entry]:
-    """New lines, until no process is left that could write any."""
-    from coach.service.function_logs import entries, log_files, read
-
-    while True:
-        last = not alive()
-        for function, file in log_files(folder).items():
-            lines, ends[function] = read(file, ends.get(function, 0))
-            yield from entries(function, lines)
-        if last:
+    wanted = {name if name.startswith(f"{job}-") else f"{job}-{name}" for name in functions or []}
+    with operations() as coach:
+        known = [one.function for one in coach.logs(job).functions]
+        if wanted - {*known} and not follow:
+            there = ", ".join(sorted(name.removeprefix(f"{job}-") for name in known)) or "none so far"
+            raise UserError(f"{job} has no log of {', '.join(sorted(wanted - {*known}))}; there are: {there}")
+        ends: dict[str, int] = {}
+        past = [
+            entry
+            for name in known
+            if not wanted or name in wanted
+            for entry in [*_entries(coach, job, name, {}, before=True), *_entries(coach, job, name, ends)]
+        ]
+        past.sort(key=lambda entry: entry.at)
+        if not (output is Format.JSON and follow) and printed(output, past, ("function", "at", "level", "message")):
             return
-        time.sleep(LOOK)
+        for entry in past:
+            show(entry)
+        seq = 0
+        while follow:
+            found = coach.events(job, after=seq, wait=LOOK)
+            seq, follow = found.seq, not found.over or bool(found.events)
+            for one in coach.logs(job).functions:
+                if (not wanted or one.function in wanted) and one.bytes != ends.get(one.function, 0):
+                    for entry in _entries(coach, job, one.function, ends):
+                        show(entry)
+
+
+def _entries(coach: Operations, job: str, function: str, ends: dict[str, int], *, before: bool = False) -> list[Entry]:
+    """The entries of a function's log from byte `ends[function]` on, which becomes where the next ones begin.
+
+    `before`: of what was written before this file.
+    """
+    from coach.service.function_logs import entries
+
+    text = ""
+    while True:
+        found = coach.log_text(job, function, after=ends.get(function, 0), before=before)
+        text, last = text + found.text, ends.get(function, 0)
+        ends[function] = found.next
+        if found.next <= last:
+            return list(entries(function, text))
 
 
 def _clock(at: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
-from coach.cli.options import Nodes, Set, complete_job
+from coach.cli.options import VOLUMES, Nodes, Set, complete_job
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
 from coach.report import formatting
@@ -76,14 +77,19 @@ def command(  # noqa: PLR0917 - they are options
       coach plan lenet-digits --deadline friday
       coach plan job.yaml --budget 1,2,5 --probe 0.5 --figure plan.png
     """
-    from coach.cli.display.summary import say, wanted
+    from coach.cli.operations import elsewhere
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.prices import instance_of
     from coach.platforms.local.cluster import parse_nodes
-    from coach.report.plan import cheapest_by, plan
+    from coach.report.plan import plan
     from coach.service.client import service_of
 
+    if elsewhere() is not None:
+        if budget or probe or figure or nodes:
+            raise UserError("--budget, --probe, --figure, --nodes: not with coach --context NAME plan")
+        _there(given, set_, deadline, output)
+        return
     home = StateDirectory.default()
     specs = _specs(given, set_, home)
     if (probe or figure) and not budget:
@@ -118,17 +124,43 @@ def command(  # noqa: PLR0917 - they are options
             if figure:
                 typer.echo(figure)
         return
-    plans = [plan(spec, past, cluster) for spec in specs]
+    _say([plan(spec, past, cluster) for spec in specs], specs, until, deadline, output)
+
+
+def _there(given: Sequence[Path], sets: Sequence[str] | None, deadline: str, output: Format) -> None:
+    """Plan job files, and jobs of these names, by the handler of a cluster."""
+    from coach.cli.job_files import load
+    from coach.cli.operations import operations
+    from coach.cli.program import as_files
+
+    files, names = [one for one in given if one.exists()], [str(one) for one in given if not one.exists()]
+    loaded = load(files, sets=sets, volumes=VOLUMES) if files else []
+    with operations() as coach, as_files(loaded, files) as sent, tempfile.TemporaryDirectory() as folder:
+        texts = {Path(folder, f"{name}.yaml"): coach.job(name).text for name in names}
+        for path, text in texts.items():
+            path.write_text(text)
+        plans = coach.plan([*sent, *texts]).plans
+    _say(plans, [], _seconds_until(deadline) if deadline else None, deadline, output)
+
+
+def _say(
+    plans: Sequence[Plan], specs: Sequence[TrainingJob], until: float | None, deadline: str, output: Format
+) -> None:
+    from coach.cli.display.summary import say, wanted
+    from coach.report.plan import cheapest_by
+
     answers = plans
     if until is not None:  # programs get the answer alone
         answers = [replace(one, rows=tuple(filter(None, [cheapest_by(one, until)]))) for one in plans]
-    if not _printed(answers, output):
-        screen = console()
-        for spec, one in zip(specs, plans, strict=True):
-            say(screen, wanted(spec))
-            _show(screen, one)
-            if until is not None:
-                screen.print(f"  {_by(one, until, deadline)}\n", soft_wrap=True)
+    if _printed(answers, output):
+        return
+    screen = console()
+    for number, one in enumerate(plans):
+        if specs:
+            say(screen, wanted(specs[number]))
+        _show(screen, one)
+        if until is not None:
+            screen.print(f"  {_by(one, until, deadline)}\n", soft_wrap=True)
 
 
 def _specs(given: Sequence[Path], sets: Sequence[str] | None, home: StateDirectory) -> list[TrainingJob]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output
+from coach.cli.display.output import Format, Output, console
 from coach.cli.options import Bandwidth, JobName, Live, Nodes
 from coach.core.errors import UserError
 from coach.core.money import to_money
-
-if TYPE_CHECKING:
-    from coach.handler.state.state_directory import StateDirectory, StoredJob
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -44,35 +41,29 @@ def command(  # noqa: PLR0917 - they are options
     """
     from coach.cli.clusters import local_cluster
     from coach.cli.display.display_loop import Showing
-    from coach.cli.job_lookup import find
+    from coach.cli.display.tables import jobs_table
     from coach.cli.jobs.run import run_here
-    from coach.handler import endpoint
+    from coach.cli.operations import operations
     from coach.handler.model_change import to_accept
     from coach.handler.resume_rules import refuse_resume
+    from coach.handler.state.state_directory import StateDirectory
     from coach.plugins import policy
 
-    home, past = find(job)
-    added = to_money(add_budget)
-    if endpoint.find(home) and past.journal == home.journal(1):
-        _there(home, past, add_budget, accept_model)
-        return
+    with operations() as coach:
+        past = coach.to_run_here(job)
+        if past is None:
+            row = coach.resume(job, add_budget=add_budget, accept_model=accept_model)
+            screen = console()
+            screen.print(jobs_table([row]))
+            screen.print(f"\n  follow it   coach events {job} -f", soft_wrap=True)
+            return
     if past.held:
         raise UserError(f"another `coach run` has {job} now; stop it there with Ctrl-C first")
+    added = to_money(add_budget)
     refuse_resume(past.job, added, orphan=past.orphan)
     spec = past.job.job_file
     accepted = to_accept(past.job, accept=accept_model)
     more: dict[str, Any] = {"resumed": (job,), "added_budget": added, "accepted": accepted}
     cluster = partial(local_cluster, nodes, bandwidth, [spec])
+    home = StateDirectory.default()
     raise typer.Exit(run_here(home, Showing(output, live), [spec], policy("coach"), cluster, **more))
-
-
-def _there(home: StateDirectory, past: StoredJob, add_budget: float, accept_model: bool) -> None:
-    from coach.cli.display.output import console
-    from coach.cli.display.tables import jobs_table
-    from coach.service.client import service_of
-
-    with service_of(home) as client:
-        row = client.resume(past.job.name, add_budget=add_budget, accept_model=accept_model)
-    screen = console()
-    screen.print(jobs_table([row]))
-    screen.print(f"\n  follow it   coach events {past.job.name} -f", soft_wrap=True)

@@ -97,6 +97,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.cli.clusters import check_placement, chosen_cluster
     from coach.cli.display.display_loop import Showing
     from coach.cli.job_files import load
+    from coach.cli.operations import elsewhere
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
@@ -105,13 +106,12 @@ def command(  # noqa: PLR0917 - they are options
     if found is not None and dry_run:
         typer.echo(program.text_of(found), nl=False)
         raise typer.Exit(0)
-    parent = words.parent.params if words.parent is not None else {}
-    elsewhere = parent.get("cluster") or parent.get("namespace")
-    if image and not elsewhere:
+    place = elsewhere()
+    if image and not place:
         raise UserError("--image: for a cluster: coach --context NAME run ...")
-    volumes = VOLUMES if platform.on_cluster or elsewhere else ()
+    volumes = VOLUMES if platform.on_cluster or place else ()
     loaded = [found] if found is not None else load(files or [], volumes=volumes, sets=set_)
-    if elsewhere:
+    if place:
         own = {
             "--nodes": nodes, "--policy": policy, "--bandwidth": bandwidth, "--python": python is not None,
             "--platform": platform is not PlatformKind.LOCAL, "--placement": placement != "gang",
@@ -119,11 +119,9 @@ def command(  # noqa: PLR0917 - they are options
         }  # fmt: skip
         if not_there := [option for option, value in own.items() if value]:
             raise UserError(f"{', '.join(not_there)}: not with coach --context NAME run; the cluster has its own")
-        where = {"--context": parent.get("cluster"), "--namespace": parent.get("namespace")}
-        options = {option: value for option, value in where.items() if value}
-        from coach.cli import remote_commands
+        from coach.cli import cluster_jobs
 
-        raise typer.Exit(remote_commands.run(options, loaded, as_json=output is Format.JSON))
+        raise typer.Exit(cluster_jobs.run(place, loaded, as_json=output is Format.JSON))
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     check_placement(placement, allocator)
     home = StateDirectory.default()

@@ -118,6 +118,7 @@ def command(  # noqa: PLR0917 - they are options
       coach search --resume train --budget 2USD
       coach search --show train -o json
     """
+    from coach.cli.operations import elsewhere
     from coach.handler.search.definition import Definition, load
     from coach.handler.search.samplers import GRID
     from coach.handler.state.state_directory import StateDirectory
@@ -132,7 +133,9 @@ def command(  # noqa: PLR0917 - they are options
         raise UserError(f"{chosen[0]}: leave the job file, the program, --set and the like out")
     if plot is not None and not show:
         raise UserError("--plot: with --show SEARCH")
-    if show:
+    if (place := elsewhere()) is not None:
+        _on_cluster(place, file, budget, deadline, resume, show, stop, output, plot=plot is not None or bool(again))
+    elif show:
         _show(home, load(home, show), output, plot)
     elif stop:
         with service_of(home) as client:
@@ -158,6 +161,43 @@ def command(  # noqa: PLR0917 - they are options
         )  # fmt: skip
         wanted.check()
         raise typer.Exit(_run(home, wanted, budget, nodes, output, live))
+
+
+def _on_cluster(  # noqa: PLR0917
+    place: tuple[str, str],
+    files: list[Path] | None,
+    budget: str,
+    deadline: str,
+    resume: str,
+    show: str,
+    stop: str,
+    output: Format,
+    *,
+    plot: bool,
+) -> None:
+    """Apply a TrainingSearch, or show, stop or resume one that is there."""
+    from coach.cli.cluster_jobs import search
+    from coach.cli.operations import operations
+    from coach.handler import accounts
+    from coach.jobfiles.training_search import is_search
+
+    if not (resume or show or stop):
+        if not files or len(files) != 1 or plot or not files[0].is_file() or not is_search(files[0].read_bytes()):
+            right = (
+                "coach --context NAME search search.yaml (kind: TrainingSearch), or --show, --stop or --resume SEARCH"
+            )
+            raise UserError(f"one file, or options of a search that is there: {right}")
+        search(place, files[0])
+        return
+    with operations() as coach:
+        if show:
+            found = coach.search(show)
+        elif stop:
+            found = coach.stop_search(stop)
+        else:
+            amount = to_amount(accounts.setting(resume, budget).amount) if budget else None
+            found = coach.resume_search(resume, budget=amount, deadline=_until(deadline).get("time_limit"))
+    _print(found.search, found.trials, found.next_gain, output, console())
 
 
 def _base(words: typer.Context, file: list[Path] | None, budget: str, objective: str, max_epochs: int) -> TrainingJob:

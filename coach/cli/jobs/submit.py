@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from coach.cli.display.output import Format, Output, console, printed
-from coach.cli.options import Files, Policy, Set
+from coach.cli.options import VOLUMES, Files, Policy, Set
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from coach.service.schemas import TakenJob
@@ -24,12 +25,20 @@ def command(files: Files, set_: Set = None, policy: Policy = "", output: Output 
     Example: coach submit jobs/*.yaml
     """
     from coach.cli.job_files import load
+    from coach.cli.operations import elsewhere
     from coach.cli.program import as_files
     from coach.core.jobs.reasons import State
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
     from coach.service.client import PartlySubmittedError, service_of, submit_all
 
+    if (place := elsewhere()) is not None:
+        from coach.cli.cluster_jobs import submit
+
+        if policy or output is not Format.TABLE:
+            raise UserError("--policy, --output: not with coach --context NAME submit, which applies objects")
+        submit(place, load(files, sets=set_, volumes=VOLUMES))
+        return
     loaded = load(files, sets=set_)
     chosen_policy(policy, [one.spec for one in loaded])
     with service_of(StateDirectory.default()) as client, as_files(loaded, files) as sent:

@@ -23,24 +23,15 @@ def command(
 
     Example: coach suspend lenet-digits
     """
-    from coach.cli.job_lookup import find_all
+    from coach.cli.operations import operations
     from coach.core.jobs.reasons import RESUMABLE
-    from coach.handler import endpoint
-    from coach.service.client import service_of
 
-    home, chosen = find_all(jobs)
-    served = home.journal(1) if endpoint.find(home) else None
-    for stored in chosen:
-        name = stored.job.name
-        if stored.job.ended:
-            raise UserError(f"{name} has ended already: {stored.job.state.value}; nothing was suspended")
-        if stored.journal != served:
-            if stored.held:
-                raise UserError(f"a `coach run` has {name}: stop it there with Ctrl-C; nothing was suspended")
-            raise UserError(f"{name} does not run; continue it with: coach resume {name}")
-    with service_of(home) as client:
-        for stored in chosen:
-            row = client.suspend(stored.job.name, now=now)
+    with operations() as coach:
+        for job in [coach.job(name).job for name in dict.fromkeys(jobs)]:
+            if job.ended_at is not None:
+                raise UserError(f"{job.name} has ended already: {job.state}; nothing was suspended")
+        for name in dict.fromkeys(jobs):
+            row = coach.suspend(name, now=now)
             done = row.reason in {reason.value for reason in RESUMABLE}
             when = "is suspended" if done else "stops now" if now else "stops when its epoch ends"
-            typer.echo(f"{stored.job.name} {when}; continue it with: coach resume {stored.job.name}")
+            typer.echo(f"{name} {when}; continue it with: coach resume {name}")

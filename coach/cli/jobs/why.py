@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from coach.cli.display.output import Format, Output, console, printed
 from coach.cli.options import JobName
 
@@ -16,14 +14,11 @@ def command(job: JobName, output: Output = Format.TABLE) -> None:
 
     Example: coach why lenet-digits
     """
-    from coach.cli.job_lookup import past_jobs
-    from coach.report.why import why
+    from coach.cli.operations import operations
 
-    home, past = past_jobs([job])
-    found = past[job]
-    others = {name: one.job for name, one in past.items() if one.journal == found.journal}
-    lines = why(found.job, others, home.nodes(found), time.time(), orphan=found.orphan)
-    if not printed(output, ({"line": line} for line in lines), ("line",), {"lines": lines}):
+    with operations() as coach:
+        found = coach.why_job(job)
+    if not printed(output, ({"line": line} for line in found.lines), ("line",), found.model_dump()):
         screen = console()
-        for line in lines:
+        for line in found.lines:
             screen.print(line, soft_wrap=True)

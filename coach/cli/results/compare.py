@@ -39,11 +39,10 @@ def command(
       coach compare lenet-1 lenet-2
       coach compare small large --figure compared.png
     """
-    from coach.cli.job_lookup import find_all
-    from coach.report.comparison import compare_jobs
+    from coach.cli.operations import operations
 
-    home, chosen = find_all(jobs)
-    made = compare_jobs([(past.job, home.records(past)) for past in chosen])
+    with operations() as coach:
+        made = coach.compare_jobs(list(dict.fromkeys(jobs)))
     if figure is not None:
         from coach.report.figures.comparison import draw
         from coach.report.figures.style import save

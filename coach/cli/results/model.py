@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
 import shutil
-import sys
-import tarfile
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,7 +35,7 @@ def command(
             "-o",
             "--output-file",
             metavar="FILE",
-            help="Where to; by default JOB.pt or JOB.params here. -: a tar archive of the checkpoint and its card.",
+            help="Where to; by default JOB.pt or JOB.params here, JOB.npz where the model file is not here.",
         ),
     ] = None,
     epoch: Annotated[
@@ -59,76 +57,65 @@ def command(
       coach model lenet-digits --epoch last
       coach --context kind-dev model lenet-digits
     """
-    from coach.cli.job_lookup import find
-    from coach.report.model_card import checkpoint_file, chosen_epoch, model_card
+    from coach.cli.operations import operations
+    from coach.core.spec.job import TrainingJob
 
-    _, past = find(job)
-    name, spec = past.job.name, past.job.job_file
-    if spec.spec.program is not None:
-        raise UserError(f"{name} runs a program, which keeps its model where it chooses; coach logs {name}")
-    torch = spec.spec.framework.value == "pytorch"
-    chosen = chosen_epoch(past.job, epoch)
-    checkpoint = checkpoint_file(chosen)
-    if checkpoint is None:
-        raise UserError(
-            f"the checkpoint of {chosen.name} of {name} is at {chosen.report.weights}, which this machine does "
-            "not have; which are kept: spec.checkpoint.keepEvery, coach prune; the best and the last: --epoch best, "
-            "--epoch last"
-        )
-    with checkpoint:
-        source = Path(checkpoint.name)
-        if str(file) == "-":
-            _archive(checkpoint, f"{name}{'.pt' if torch else '.npz'}", model_card(past.job, chosen, source))
-            return
-    own = f"{name}{'.pt' if torch else '.params'}"
-    to = file or Path(own)
-    to = to / own if to.is_dir() else to
-    if to.exists() and not force:
-        raise UserError(f"{to} is there already; --force overwrites it, -o FILE names another")
-    try:
-        with tempfile.TemporaryDirectory(prefix=".coach-model-", dir=to.parent) as half:
-            files = _written(spec, source, Path(half) / to.name)
-            for each in files:
-                (Path(half) / each).replace(to.with_name(each))
-        card = model_card(past.job, chosen, to)
-        to.with_name(f"{to.name}.json").write_text(json.dumps(card, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"{to}: cannot be written ({error.strerror})") from error
+    with operations() as coach:
+        card = coach.model_card(job, epoch)
+        found = coach.job(job)
+        spec = TrainingJob.from_json(found.spec)
+        torch = card["framework"] == "pytorch"
+        ending = ".pt" if torch else ".params" if _model_is_here(spec) else ".npz"
+        to = file or Path(f"{job}{ending}")
+        to = to / f"{job}{ending}" if to.is_dir() else to
+        if to.exists() and not force:
+            raise UserError(f"{to} is there already; --force overwrites it, -o FILE names another")
+        try:
+            with tempfile.TemporaryDirectory(prefix=".coach-model-", dir=to.parent) as half:
+                source = Path(half, "checkpoint")
+                with source.open("wb") as content:
+                    coach.save_model(job, content, epoch)
+                files = _written(spec, source, Path(half) / to.name)
+                for each in files:
+                    (Path(half) / each).replace(to.with_name(each))
+            with to.open("rb") as content:
+                sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+            said = {"job": job, "framework": card["framework"], "file": to.name, "sha256": sha256} | card
+            to.with_name(f"{to.name}.json").write_text(json.dumps(said, indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"{to}: cannot be written ({error.strerror})") from error
     if output is Format.JSON:
         print_json(
             {
-                "job": name,
-                "framework": spec.spec.framework.value,
+                "job": job,
+                "framework": card["framework"],
                 "file": str(to),
                 "files": [str(to.with_name(each)) for each in files],
                 "card": f"{to}.json",
-                "epoch": chosen.ordinal,
-                "loss": chosen.report.loss,
-                "accuracy": chosen.report.accuracy,
+                "epoch": card["epoch"],
+                "loss": card["loss"],
+                "accuracy": card["accuracy"],
             }
         )
         return
-    said = f", loss {chosen.report.loss:.4f}" if chosen.report.loss is not None else ""
-    typer.echo(f"{to}: {name} after {chosen.name} of {past.job.full_epoch_count}{said}")
+    loss = f", loss {card['loss']:.4f}" if card["loss"] is not None else ""
+    typer.echo(f"{to}: {job} after epoch {card['epoch']} of {found.job.epoch}{loss}")
     typer.echo(f"  {_READ['.pt' if torch else to.suffix if to.suffix in _READ else '.params'].format(file=to)}")
     if len(files) > 1:
         typer.echo(f"  {_SYMBOL.format(to.with_suffix(''))}")
 
 
-def _archive(checkpoint: BinaryIO, name: str, card: dict[str, Any]) -> None:
-    """A tar archive on standard output: the checkpoint as it is, and its card."""
-    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
-        archive.addfile(archive.gettarinfo(arcname=name, fileobj=checkpoint), checkpoint)
-        content = json.dumps(card | {"file": name}, indent=2).encode() + b"\n"
-        entry = tarfile.TarInfo(f"{name}.json")
-        entry.size = len(content)
-        archive.addfile(entry, io.BytesIO(content))
+def _model_is_here(spec: TrainingJob) -> bool:
+    from coach.jobfiles.load import local_path
+
+    path = local_path(spec.spec.model.file) if spec.spec.model else None
+    return path is not None and path.is_file()
 
 
 def _written(spec: TrainingJob, source: Path, to: Path) -> list[str]:
     """Write the model; the names of the files, `to` first. Raises OSError, UserError."""
     if spec.spec.framework.value == "pytorch" or to.suffix == ".npz":
-        shutil.copyfile(source, to)
+        shutil.move(source, to)
         return [to.name]
     from coach.core.spec.training import Framework
     from coach.platforms.local.environment import Functions

@@ -9,7 +9,7 @@ import typer
 
 from coach.cli.display.output import Format, Output, console, fields, printed, table
 from coach.cli.options import complete_job
-from coach.core.errors import PermanentError, UserError
+from coach.core.errors import UserError
 
 
 def command(
@@ -37,19 +37,10 @@ def command(
       coach prune --dry-run
       coach prune lenet-digits --all --yes
     """
-    from coach.cli.job_lookup import find_all
-    from coach.handler.state.checkpoints import delete, surplus
+    from coach.cli.operations import operations
 
-    _, chosen = find_all(jobs or [])
-    goes_on = [past.job for past in chosen if not past.job.ended]
-    if jobs and goes_on:
-        one = goes_on[0]
-        raise UserError(
-            f"{one.name} is {one.state.value}: a job keeps what it needs until it ends; coach cancel {one.name}"
-        )
-    ended = [past.job for past in chosen if past.job.ended]
-    try:
-        found = [surplus(job, everything=everything) for job in ended]
+    with operations() as coach:
+        found = coach.prune(jobs or [], everything=everything, dry_run=True)
         rows = [{"job": each.job, "file": file} for each in found for file in each.files]
         if not printed(output, rows, ("job", "file"), list(map(fields, found))):
             made = table(
@@ -69,10 +60,7 @@ def command(
             if not sys.stdin.isatty():
                 raise UserError("nothing was deleted: --yes deletes without asking")
             typer.confirm("Delete them?", abort=True, err=True)
-        for job, each in zip(ended, found, strict=True):
-            delete(job, each)
-    except OSError as error:
-        raise PermanentError(f"checkpoints cannot be deleted: {error}") from error
+        coach.prune([each.job for each in found], everything=everything)
     typer.echo(f"deleted; {total} are free", err=True)
 
 

@@ -28,15 +28,13 @@ def command(
       coach doctor
       coach doctor --also kubernetes --also go
     """
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.service.doctor import Status, checks
+    from coach.cli.operations import operations
+    from coach.service.schemas import Status
 
-    looked = checks(StateDirectory.default(), tuple(also or ()))
-    found = []
     screen = console()
-    with screen.status("looking") if output is Format.TABLE else contextlib.nullcontext():
-        for check in looked:
-            found.append(check)
+    with screen.status("looking") if output is Format.TABLE else contextlib.nullcontext(), operations() as coach:
+        found = coach.checks(also or ())
+        for check in found:
             if output is Format.TABLE:
                 style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]
                 screen.print(f"{check.status.value:<9}", style=style, end="")

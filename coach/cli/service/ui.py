@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from coach.cli.options import complete_job
-
-if TYPE_CHECKING:
-    from coach.handler.state.state_directory import StateDirectory
 
 
 def command(
@@ -19,9 +17,6 @@ def command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port where no service runs; 0 takes a free one.")] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser, or only print the address.")
-    ] = True,
-    serve: Annotated[
-        bool, typer.Option("--serve/--no-serve", help="Where no service runs: serve the page, or fail.")
     ] = True,
 ) -> None:
     """Look at jobs in a browser.
@@ -38,38 +33,20 @@ def command(
       coach ui lenet-digits
       coach --context kind-dev ui lenet-digits
     """
-    from coach.cli.job_lookup import past_jobs
-    from coach.handler import endpoint
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.service.client import service_of
+    from coach.cli.operations import operations
 
-    home = StateDirectory.default()
-    if job:
-        past_jobs([job])
-    if endpoint.find(home) or not serve:
-        with service_of(home) as client:
-            _open(client.url, client.login_codes().code, job, browser)
-        return
-    _serve(home, job, port, browser)
+    def opened(url: str, code: str, words: str) -> None:
+        if words:
+            typer.echo(words, err=True)
+        where = f"/jobs/{quote(job)}" if job else ""
+        address = f"{url}/ui/#login={code}{where}"
+        typer.echo(address)
+        if browser:
+            import webbrowser
 
+            webbrowser.open(address)
 
-def _open(url: str, code: str, job: str, browser: bool) -> None:
-    from urllib.parse import quote
-
-    where = f"/jobs/{quote(job)}" if job else ""
-    address = f"{url}/ui/#login={code}{where}"
-    typer.echo(address)
-    if browser:
-        import webbrowser
-
-        webbrowser.open(address)
-
-
-def _serve(home: StateDirectory, job: str, port: int, browser: bool) -> None:
-    from coach.service.read_only import serve_page
-
-    def ready(url: str, code: str) -> None:
-        typer.echo("the page of the jobs in this folder, without a service: it changes nothing; Ctrl-C ends it")
-        _open(url, code, job, browser)
-
-    raise typer.Exit(serve_page(home, port, ready))
+    with operations() as coach:
+        if job:
+            coach.job(job)
+        coach.page(port, opened)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
-
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
 
@@ -23,6 +21,8 @@ def _files(folder: str) -> tuple[Any, str]:
         make: Any = FsspecStore
         scheme, _, path = folder.partition("://")
         return make(scheme, client_options={"allow_http": True}), path  # an endpoint without TLS is meant
+    import fsspec
+
     found: tuple[Any, str] = fsspec.core.url_to_fs(folder)
     return found
 

@@ -15,11 +15,10 @@ import logging
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
-from urllib.parse import urlencode
 
 import aiohttp
 import yaml
@@ -205,20 +204,18 @@ class Api:
             return response.status, await response.read()
 
     @contextlib.asynccontextmanager
-    async def pod_stream(
-        self, pod: str, kind: str, query: Sequence[tuple[str, object]], does: str, instead: str = ""
-    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A connection in both directions to a pod: of the `kind` exec or portforward, by which a user `does` things.
+    async def pod_stream(self, pod: str, port: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A connection in both directions to a port of a pod.
 
-        Raises PermanentError where the user may not, which says what to do `instead`, TemporaryError where it breaks.
+        Raises PermanentError where the user may not, TemporaryError where it breaks.
         """
-        name, path = f"{self.namespace}/{pod}", f"{CORE}/namespaces/{self.namespace}/pods/{pod}/{kind}"
+        name, path = f"{self.namespace}/{pod}", f"{CORE}/namespaces/{self.namespace}/pods/{pod}/portforward"
         try:
             for last in (False, True):
                 credential = await self._show()
                 try:
                     socket = await self._session.ws_connect(
-                        f"{self.server}{path}?{urlencode(query)}",
+                        f"{self.server}{path}?ports={port}",
                         protocols=("v4.channel.k8s.io",),
                         headers=_shown(credential),
                         heartbeat=30,
@@ -232,9 +229,10 @@ class Api:
                 yield socket
         except aiohttp.WSServerHandshakeError as error:
             if error.status in (401, 403):
-                right = f"pods/{kind}: HTTP {error.status}"
-                words = f"you may not {does} pod {name} ({right}); ask for that right{instead}"
-                raise PermanentError(words) from error
+                raise PermanentError(
+                    f"you may not reach ports of pod {name} (pods/portforward: HTTP {error.status}); ask for that "
+                    f"right, or look at the jobs alone: kubectl -n {self.namespace} get trainingjobs"
+                ) from error
             raise TemporaryError(f"pod {name} cannot be reached now: HTTP {error.status}") from error
         except aiohttp.ClientError as error:
             raise TemporaryError(f"the API server at {self.server} does not respond: {error}") from error

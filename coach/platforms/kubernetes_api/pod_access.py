@@ -1,15 +1,14 @@
-"""Reach into pods through the API server, with the rights of its user: commands, ports, and calls of functions."""
+"""Reach into pods through the API server, with the rights of its user: ports, and calls of functions."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
-from kubernetes.aio.stream.ws_client import ERROR_CHANNEL, STDERR_CHANNEL, STDOUT_CHANNEL, WsApiClient
 
 from coach.core.errors import CoachError, TemporaryError
 from coach.platforms.function_calls import KEY_HEADER, Unanswered
@@ -21,27 +20,9 @@ DATA, ERROR = 0, 1
 CHUNK = 1 << 16
 
 
-async def run_in_pod(api: Api, pod: str, command: Sequence[str], out: Callable[[int, bytes], None]) -> int:
-    """Run `command` in the first container of a pod, as `kubectl exec` does; its exit code.
-
-    `out` is called with 1 (standard output) or 2 (standard error) and what came there. Raises PermanentError where the
-    user may not do so, TemporaryError where the connection breaks.
-    """
-    query = [*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")]
-    instead = f", or look at the jobs alone: kubectl -n {api.namespace} get trainingjobs"
-    async with api.pod_stream(pod, "exec", query, "run commands in", instead) as socket:
-        async for message in socket:
-            channel, data = message.data[0], message.data[1:]
-            if channel in (STDOUT_CHANNEL, STDERR_CHANNEL):
-                out(channel, data)
-            elif channel == ERROR_CHANNEL:
-                return int(WsApiClient.parse_error_data(data.decode()))
-    raise TemporaryError(f"the connection to pod {api.namespace}/{pod} broke; try again")
-
-
 def connection(api: Api, pod: str, port: int) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
     """A connection to a pod's port. Raises PermanentError where the user may not do so, else TemporaryError."""
-    return api.pod_stream(pod, "portforward", [("ports", port)], "reach ports of")
+    return api.pod_stream(pod, port)
 
 
 @contextlib.asynccontextmanager

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import BinaryIO, TypeVar
 
 import httpx
 
 from coach.core.cluster import Node, Resources
 from coach.handler.endpoint import API, Endpoint
 from coach.handler.state.state_directory import StateDirectory
-from coach.service.client.calls import TIMEOUT, Awaited, Call, Operations, running
+from coach.service.calls import TIMEOUT, Awaited, Call, Operations, running
 from coach.service.client.events import Change, Decoder
 
 T = TypeVar("T")
@@ -44,6 +44,23 @@ class Client(Operations):
         """Send a call. Raises JobFileError, UserError, TemporaryError, PermanentError."""
         try:
             return call.read(self._http.send(call.request(self._http)))
+        except httpx.HTTPError as error:
+            raise self._silent(error) from error
+
+    def page(self, port: int, opened: Callable[[str, str, str], None]) -> None:
+        """Have `opened` called with the address of the service and a login's code."""
+        del port  # the service has its own
+        opened(self.url, self.login_codes().code, "")
+
+    def save_model(self, name: str, to: BinaryIO, epoch: str = "best") -> None:
+        """Write a job's checkpoint to a file."""
+        try:
+            with self._http.stream("GET", f"{API}/jobs/{name}/model", params={"epoch": epoch}) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    Call("GET", "", str).read(answer)  # raises its error
+                for part in answer.iter_bytes():
+                    to.write(part)
         except httpx.HTTPError as error:
             raise self._silent(error) from error
 

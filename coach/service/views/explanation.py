@@ -25,14 +25,16 @@ MAX_ALTERNATIVES = 16
 MAX_BEFORE = 20
 
 
-def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now: float) -> schemas.Why:
-    """The reasons of `job`, one of `jobs`, on a cluster of `nodes`."""
+def explanation(
+    job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now: float, *, orphan: bool = False
+) -> schemas.Why:
+    """The reasons of `job`, one of `jobs`, on a cluster of `nodes`. `orphan`: no handler has its journal."""
     alternatives = list(_alternatives(job))
     waits = not job.ended and not job.pods and not job.suspend
     start = expected_starts(jobs.values(), nodes, now).get(job.name) if waits else None
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)] if waits else []
     return schemas.Why(
-        lines=why(job, jobs, nodes, now),
+        lines=why(job, jobs, nodes, now, orphan=orphan),
         state=job.state.value,
         reason=job.reason.value,
         summary=_summary(job, alternatives),

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from importlib import metadata
 from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -17,24 +16,22 @@ from fastapi.responses import StreamingResponse
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
+from coach.core.optional_feature import OptionalFeature
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
+from coach.handler.state.checkpoints import Surplus
 from coach.jobfiles.diagnostics import JobFileError
-from coach.report import comparison
 from coach.report.comparison import Comparison
-from coach.report.model_card import checkpoint_file, chosen_epoch
 from coach.report.row_types import EpochRow, ForecastRow, LedgerRow, as_csv
 from coach.report.status import epoch_rows, forecast_rows
-from coach.report.why import waiting
 from coach.service import schemas
 from coach.service.errors import may_answer, shown_problems
-from coach.service.routes import InContext, Known, Names, contents
-from coach.service.views.cluster import node_rows, queue_rows
 from coach.service.views.consequences import Of, consequences
-from coach.service.views.explanation import explanation
 from coach.service.views.figures import figures
+from coach.service.views.job_routes import InContext, Known, Names, contents
+from coach.service.views.models import checkpoint
 from coach.service.views.simulations import simulate
 from coach.service.views.stream import Feed, LogTail
 
@@ -43,6 +40,7 @@ STREAM = f"{API}/stream"
 _DRAWING = threading.Lock()
 
 views = APIRouter(prefix=API)
+Chosen = Annotated[str, Query(max_length=20, description="The epoch: best, last, or a number.")]
 
 
 class Picture(StrEnum):
@@ -89,21 +87,7 @@ async def cluster(
     cursor: Annotated[str, Query(pattern=r"^([1-9]\d{0,8})?$", description="`next` of the previous answer.")] = "",
 ) -> schemas.Cluster:
     """The service's nodes with what is used of them, the queue, and the policy."""
-    service = context.service
-    queue, begin = waiting(service.jobs), int(cursor or 0)
-    end = begin + limit
-    return schemas.Cluster(
-        version=metadata.version("coach-trainer"),
-        policy=service.policy.name,
-        nodes=node_rows(service.nodes, service.jobs),
-        queue=queue_rows(queue[begin:end], begin + 1),
-        waiting=len(queue),
-        next=str(end) if end < len(queue) else None,
-        folders=[str(folder) for folder in service.folders],
-        home=str(service.home.path),
-        stopping=service.stopping,
-        read_only=service.read_only,
-    )
+    return await context.cluster(limit=limit, cursor=cursor)
 
 
 @views.get(
@@ -146,6 +130,18 @@ async def stream(  # noqa: PLR0917 - they are queries
     return StreamingResponse(feed.events(last or after, job, tail), media_type="text/event-stream", headers=headers)
 
 
+@views.get("/checks", tags=["service"], responses=may_answer())
+async def checks(context: InContext, also: Annotated[list[OptionalFeature], Query()] = []) -> list[schemas.Check]:  # noqa: B006
+    """Whether the service's machine can run jobs, as `coach doctor` shows it."""
+    return await context.checks(also)
+
+
+@views.post("/prune", tags=["jobs"], responses=may_answer(404, 409, 413, 422))
+async def prune(context: InContext, asked: schemas.Pruning) -> list[Surplus]:
+    """Delete checkpoints of ended jobs, as `coach prune` does: what was deleted, or would be."""
+    return await context.prune(asked.jobs, everything=asked.everything, dry_run=asked.dry_run)
+
+
 @views.post("/validate", tags=["jobs"], responses=may_answer(413, 422))
 async def validate(context: InContext, submission: schemas.Submission) -> schemas.Checked:
     """Check job files as a submission would, and start nothing. Mistakes are in the answer, whose status is 200."""
@@ -165,12 +161,7 @@ async def plan(context: InContext, submission: schemas.Submission) -> schemas.Pl
 @views.get("/comparison", tags=["jobs"], responses=may_answer(404, 422))
 async def compare_jobs(context: InContext, job: Names) -> Comparison:
     """Jobs side by side, as `coach compare` has them: best values by money and time, and what their files differ in."""
-    service = context.service
-
-    def found() -> Comparison:
-        return comparison.compare_jobs([(service.job(name), service.home.records(service.past(name))) for name in job])
-
-    return await asyncio.to_thread(found)
+    return await context.compare_jobs(job)
 
 
 @views.post("/simulations", tags=["jobs"], responses=may_answer(404, 409, 413, 422, 503))
@@ -202,8 +193,7 @@ def _with_budget(job: TrainingJob, amount: float) -> TrainingJob:
 @views.get("/jobs/{name}/why", tags=["jobs"], responses=may_answer(404, 422))
 async def why_job(context: InContext, known: Known) -> schemas.Why:
     """Why a job waits, or why it has its allocation: the decisions with their numbers, as lines and as data."""
-    service = context.service
-    return explanation(known, service.jobs, service.nodes, service.handler.now())
+    return await context.why_job(known.name)
 
 
 @views.get("/jobs/{name}/consequences", tags=["jobs"], responses=may_answer(404, 422))
@@ -252,24 +242,23 @@ def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind:
     "/jobs/{name}/model",
     tags=["jobs"],
     response_class=StreamingResponse,
-    responses=_a_file("The checkpoint of its best epoch.", "application/octet-stream") | may_answer(404, 409),
+    responses=_a_file("The checkpoint of an epoch.", "application/octet-stream") | may_answer(404, 409),
 )
-async def job_model(known: Known) -> StreamingResponse:
-    """The best epoch's weights: of a PyTorch job what `coach model` writes, of an MXNet job its arrays as .npz."""
-    if known.spec.program is not None:
-        raise NotNowError(f"{known.name} runs a program, which keeps its model where it chooses")
-    chosen = chosen_epoch(known, "best")
-    file = checkpoint_file(chosen)
-    if file is None:
-        raise NotNowError(
-            f"{known.name}: the checkpoint is at {chosen.report.weights}, which this machine does not have"
-        )
+async def job_model(known: Known, epoch: Chosen = "best") -> StreamingResponse:
+    """An epoch's weights: of a PyTorch job what `coach model` writes, of an MXNet job its arrays as .npz."""
+    file = checkpoint(known, epoch)
     ending = "pt" if known.spec.framework is Framework.PYTORCH else "npz"
     headers = {
         "Content-Disposition": f'attachment; filename="{known.name}.{ending}"',
         "Content-Length": str(os.fstat(file.fileno()).st_size),
     }
     return StreamingResponse(_parts(file), media_type="application/octet-stream", headers=headers)
+
+
+@views.get("/jobs/{name}/model-card", tags=["jobs"], responses=may_answer(404, 409, 422))
+async def model_card(context: InContext, known: Known, epoch: Chosen = "best") -> dict[str, Any]:
+    """What that model was trained on, how, to what, and for how much."""
+    return await context.model_card(known.name, epoch)
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:

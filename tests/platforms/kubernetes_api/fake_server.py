@@ -49,10 +49,9 @@ class FakeServer:
             return self.answers.pop(0)
         if shown not in self.accepted:
             return refusal(401, "Unauthorized")
-        if request.path.endswith("/exec"):
+        if request.path.endswith("/portforward"):
             socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
             await socket.prepare(request)
-            await socket.send_bytes(b'\x03{"status": "Success"}')
             await socket.close()
             return socket
         if "watch" not in request.query:

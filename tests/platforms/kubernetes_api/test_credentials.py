@@ -21,7 +21,7 @@ from coach.core.errors import PermanentError, TemporaryError
 from coach.platforms.kubernetes_api import client, credentials, exec_plugin, watch
 from coach.platforms.kubernetes_api.client import Api, ApiError
 from coach.platforms.kubernetes_api.credentials import Credential, Credentials, due
-from coach.platforms.kubernetes_api.pod_access import run_in_pod
+from coach.platforms.kubernetes_api.pod_access import connection
 from coach.platforms.kubernetes_api.watch import Collection
 from tests.platforms.kubernetes_api.fake_server import (
     START,
@@ -97,11 +97,13 @@ def test_a_token_that_is_refused_is_renewed_and_the_request_sent_again(config: P
             plugin.says(token="two")
             assert await asyncio.gather(*(things(api) for _ in range(5))) == [0] * 5
             assert plugin.runs == 2, "once for all of them"
-            assert await run_in_pod(api, "p", ["true"], lambda _number, _data: None) == 0
+            async with connection(api, "p", 1):
+                pass
             server.accepted = {"Bearer three"}
             plugin.says(token="three")
             clock.time += credentials.PAUSE_SECONDS
-            assert await run_in_pod(api, "p", ["true"], lambda _number, _data: None) == 0
+            async with connection(api, "p", 1):
+                pass
             assert plugin.runs == 3
 
     run(FakeServer("Bearer two"), body)
@@ -305,7 +307,8 @@ def test_a_plugins_certificate_is_shown_and_the_next_one_after_it(config: Path, 
             clock.time += 101
             await things(api)
             assert server.requests == ["first", "second"]
-            assert await run_in_pod(api, "p", ["true"], lambda _number, _data: None) == 0
+            async with connection(api, "p", 1):
+                pass
             assert server.requests[-1] == "second"
 
     run(FakeServer("first", "second"), body, context)

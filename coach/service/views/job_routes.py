@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -18,25 +16,18 @@ from fastapi import Path as InPath
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, TypeAdapter
 
-from coach.core.errors import UserError
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
-from coach.core.lifecycle.forecast import remaining_epochs
 from coach.core.money import to_money
 from coach.handler.accounts import terms as account_terms
 from coach.handler.endpoint import API
-from coach.jobfiles.diagnostics import show
-from coach.jobfiles.dump import as_new
-from coach.report.formatting import iso
 from coach.report.row_types import AccountRow, JobRow
-from coach.report.status import epoch_rows, forecast_rows
 from coach.service import schemas
 from coach.service.errors import may_answer
-from coach.service.function_logs import log_files, read
-from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
-from coach.service.operations import NoSuchJobError, ReadOnlyError, Service
+from coach.service.operations import ReadOnlyError
 from coach.service.requests import KeyedRequest, find
+from coach.service.views.answers import Answers
 
 #: Rows of the journal in one answer, at most.
 MAX_RECORDS = 1000
@@ -73,12 +64,10 @@ _VERSION = metadata.version("coach-trainer")
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class Context(Answers):
     """The objects that the routes of one application use."""
 
-    service: Service
     metrics: Metrics
-    stories: Stories
     #: By Idempotency-Key: held by the request with it that is under way.
     keys: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -94,18 +83,6 @@ class Context:
 
         # It is done to its end, also where its caller has gone.
         return await asyncio.shield(asyncio.ensure_future(held()))
-
-    async def wait_for_news(self, after: int, seconds: float, names: Sequence[str] | None = None) -> None:
-        """Wait for a record later than `after`, of these jobs or of any."""
-        reader = self.service.reader
-
-        def news() -> bool:
-            if names is None:
-                return self.service.last_seq() > after
-            return next(reader.rows(names, after, 1), None) is not None
-
-        if seconds > 0 and not news():
-            await self.service.changed(seconds, news)
 
 
 async def _context(request: Request) -> Context:
@@ -149,24 +126,13 @@ async def metrics_page(context: InContext) -> Response:
 @service_wide.get("/records", tags=["journal"], responses=may_answer(404, 422))
 async def records(context: InContext, job: Names, after: After = 0, wait: Wait = 0.0) -> schemas.Records:
     """The journal's records of some jobs. At most 1,000 records."""
-    service = context.service
-    for name in job:
-        service.job(name)
-    await context.wait_for_news(after, wait, job)
-    rows = list(service.reader.rows(job, after, MAX_RECORDS))
-    progress = {name: service.handler.progress[name] for name in job if name in service.handler.progress}
-    return schemas.Records(
-        seq=rows[-1][0] if rows else after,
-        now=service.handler.now(),
-        records=[schemas.RecordRow(seq=seq, type=kind, body=json.loads(body)) for seq, kind, body in rows],
-        progress={name: schemas.ProgressRow.model_validate(one) for name, one in progress.items()},
-    )
+    return await context.records(job, after, wait)
 
 
 @service_wide.get("/accounts", tags=["accounts"], responses=may_answer())
 async def accounts(context: InContext) -> schemas.Accounts:
     """The budgets over jobs: what each has spent, reserved and left in its present period."""
-    return schemas.Accounts(accounts=context.service.accounts())
+    return await context.accounts()
 
 
 @service_wide.put("/accounts/{name}", tags=["accounts"], responses=may_answer(409, 413, 422, 503))
@@ -188,7 +154,7 @@ async def remove_account(context: InContext, name: Name) -> schemas.Accounts:
 @service_wide.get("/spending", tags=["accounts"], responses=may_answer())
 async def spending(context: InContext) -> schemas.Spending:
     """Who spent what: a row for each account, period and job."""
-    return schemas.Spending(rows=await context.service.spending())
+    return await context.spending()
 
 
 # -- looking at jobs -------------------------------------------------------------------------------------------
@@ -207,78 +173,26 @@ async def list_jobs(  # noqa: PLR0917 - they are queries
     cursor: Annotated[str, Query(max_length=40, description="`next` of the previous answer.")] = "",
 ) -> Response:
     """The state of jobs, in the order of their submission."""
-    await context.wait_for_news(after, wait)
-    service = context.service
-    names = [name for name, job in service.jobs.items() if _matches(job, q) and (not state or job.state in state)]
-    total, begin = len(names), 0
-    if cursor:
-        if cursor not in service.jobs:
-            raise UserError(f"cursor {show(cursor)}: must be `next` of an earlier answer")
-        order = {name: index for index, name in enumerate(service.jobs)}
-        begin = next((i for i, name in enumerate(names) if order[name] > order[cursor]), total)
-    shown = names[begin : begin + limit] if limit else names[begin:]
-    # Serialized directly: validating a thousand rows that we made ourselves takes too long.
-    found = schemas.JobList.model_construct(
-        seq=service.last_seq(),
-        stream=f"{service.identity}-{service.last_seq()}",
-        total=total,
-        next=shown[-1] if shown and begin + len(shown) < total else None,
-        jobs=[service.view(name) for name in shown],
-    )
+    found = await context.list_jobs(state=state, q=q, limit=limit, cursor=cursor, after=after, wait=wait)
     return Response(_LIST.dump_json(found), media_type="application/json")
-
-
-def _matches(job: Job, text: str) -> bool:
-    return text in job.name or any(text in f"{key}={value}" for key, value in job.job_file.metadata.labels.items())
 
 
 @jobs.get("/{name}", responses=may_answer(404, 422))
 async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0.0) -> schemas.JobDetail:
     """One job with its epochs and its ledger."""
-    service, name = context.service, known.name
-    await context.wait_for_news(after, wait, [name])
-    books = await asyncio.to_thread(context.stories.books, service.past(name))
-    found = service.job(name)
-    return schemas.JobDetail(
-        seq=books.seq,
-        job=service.view(name),
-        remaining=_remaining(found),
-        why=[step.text(name) for step in found.reasons],
-        epochs=epoch_rows(found, books.pauses),
-        forecasts=forecast_rows(found),
-        ledger=books.ledger,
-        spec=found.job_file.to_json(),
-        text=as_new(found.job_file),
-        note=service.home.note(name),
-    )
-
-
-def _remaining(job: Job) -> schemas.Range | None:
-    if job.ended or not job.epochs:
-        return None
-    left = remaining_epochs(job)
-    return schemas.Range.model_validate(left) if math.isfinite(left.high) else None
+    return await context.job(known.name, after=after, wait=wait)
 
 
 @jobs.get("/{name}/events", responses=may_answer(404, 422))
 async def events(context: InContext, known: Known, after: After = 0, wait: Wait = 0.0) -> schemas.Events:
     """What happened to a job, in words. At most 1,000 lines; ask again with `after` = `seq` for the next."""
-    service, name = context.service, known.name
-    await context.wait_for_news(after, wait, [name])
-    found, last = await asyncio.to_thread(context.stories.events, service.past(name), after)
-    lines = [
-        schemas.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important) for seq, line in found
-    ]
-    return schemas.Events(seq=last, ended=service.job(name).ended, events=lines)
+    return await context.events(known.name, after=after, wait=wait)
 
 
 @jobs.get("/{name}/logs", responses=may_answer(404, 422))
 async def logs(context: InContext, known: Known) -> schemas.LogFiles:
     """The logs of a job's functions."""
-    files = log_files(context.service.home.logs(known.name))
-    return schemas.LogFiles(
-        functions=[schemas.LogFile(function=key, bytes=file.stat().st_size) for key, file in files.items()]
-    )
+    return await context.logs(known.name)
 
 
 @jobs.get("/{name}/logs/{function}", responses=may_answer(404, 422))
@@ -287,15 +201,10 @@ async def log_text(
     known: Known,
     function: Annotated[str, InPath(pattern=schemas.NAME, max_length=63)],
     after: Annotated[int, Query(ge=0, le=2**53, description="`next` of the previous answer.")] = 0,
+    before: Annotated[bool, Query(description="Of what was written before it, as far as it is kept.")] = False,
 ) -> schemas.LogText:
     """The log of one function from byte `after` on."""
-    file = log_files(context.service.home.logs(known.name)).get(function)
-    if file is None:
-        raise NoSuchJobError(
-            f"job {known.name} has no function {function!r}; see them all at {API}/jobs/{known.name}/logs"
-        )
-    text, position = await asyncio.to_thread(read, file, after)
-    return schemas.LogText(text=text.decode(errors="replace"), next=position)
+    return await context.log_text(known.name, function, after=after, before=before)
 
 
 # -- steering jobs ---------------------------------------------------------------------------------------------

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
+from coach.core.optional_feature import OptionalFeature
 from coach.handler.endpoint import API, Endpoint, find
-from coach.handler.state.state_directory import StateDirectory
+from coach.handler.state.checkpoints import Surplus
+from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.jobfiles.diagnostics import JobFileError, Problem
 from coach.report.comparison import Comparison
 from coach.report.row_types import AccountRow, JobRow
 from coach.service import schemas
+
+if TYPE_CHECKING:
+    import httpx
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -111,6 +115,7 @@ class Operation(Generic[P, T]):
 
     def __init__(self, make: Callable[Concatenate[Any, P], Call[T]]) -> None:
         self.make = make
+        self.name = make.__name__
         self.__doc__ = make.__doc__
 
     @overload
@@ -124,17 +129,25 @@ class Operation(Generic[P, T]):
             return self
 
         def send(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.send(self.make(client, *args, **kwargs))
+            return client.perform(self, *args, **kwargs)
 
         send.__doc__ = self.__doc__
         return send
 
 
 class Operations:
-    """Where the service is, and one method for each operation of the API, of the same name.
+    """What can be asked and done, one method for each operation of the API, of the same name.
 
-    Without arguments: the running one of COACH_HOME. Raises UserError where there is none.
+    A client asks a service; `coach.service.here` answers in this process.
     """
+
+    def perform(self, operation: Operation[..., T], *args: Any, **kwargs: Any) -> Any:
+        """Do it: send its call."""
+        return self.send(operation.make(self, *args, **kwargs))
+
+    def send(self, call: Call[T]) -> Any:
+        """Send a call. Raises JobFileError, UserError, TemporaryError, PermanentError."""
+        raise NotImplementedError
 
     def _find(self, endpoint: Endpoint | None, url: str, token: str) -> dict[str, Any]:
         """Options of a connection."""
@@ -155,6 +168,19 @@ class Operations:
             "is it stopping? see: coach doctor"
         )
 
+    def to_run_here(self, name: str) -> StoredJob | None:
+        """A job that a command has to run itself; None where it runs elsewhere."""
+        del name
+        return None
+
+    def page(self, port: int, opened: Callable[[str, str, str], None]) -> None:
+        """Have `opened` called with the address of the jobs' page, a login's code, and what to say of it."""
+        raise NotImplementedError
+
+    def save_model(self, name: str, to: BinaryIO, epoch: str = "best") -> None:
+        """Write a job's checkpoint to a file."""
+        raise NotImplementedError
+
     # -- the process and the whole service -------------------------------------------------------------------
 
     @Operation
@@ -171,6 +197,11 @@ class Operations:
     def cluster(self, *, limit: int = 0, cursor: str = "") -> Call[schemas.Cluster]:
         """Its nodes with what is used of them, its queue (of it `limit` rows, 0: 100) and its policy."""
         return _get("/cluster", schemas.Cluster, limit=limit, cursor=cursor)
+
+    @Operation
+    def checks(self, also: Collection[OptionalFeature] = ()) -> Call[list[schemas.Check]]:
+        """Whether its machine can run jobs: what `coach doctor` shows."""
+        return _get("/checks", list[schemas.Check], also=list(also))
 
     @Operation
     def records(self, names: Sequence[str], after: int = 0, wait: float = 0.0) -> Call[schemas.Records]:
@@ -322,9 +353,9 @@ class Operations:
         return _get(f"/jobs/{name}/logs", schemas.LogFiles)
 
     @Operation
-    def log_text(self, name: str, function: str, *, after: int = 0) -> Call[schemas.LogText]:
-        """The log of one function from byte `after` on."""
-        return _get(f"/jobs/{name}/logs/{function}", schemas.LogText, after=after)
+    def log_text(self, name: str, function: str, *, after: int = 0, before: bool = False) -> Call[schemas.LogText]:
+        """The log of one function from byte `after` on; `before`: of what was written before it and is kept."""
+        return _get(f"/jobs/{name}/logs/{function}", schemas.LogText, after=after, before=before)
 
     # -- job files -------------------------------------------------------------------------------------------
 
@@ -392,9 +423,22 @@ class Operations:
         return Call("PUT", f"{API}/jobs/{name}/note", schemas.Note, body={"text": text})
 
     @Operation
-    def job_model(self, name: str) -> Call[bytes]:
-        """The checkpoint of a job's best epoch."""
-        return Call("GET", f"{API}/jobs/{name}/model", bytes)
+    def job_model(self, name: str, epoch: str = "best") -> Call[bytes]:
+        """The checkpoint of a job's best epoch, of its last, or of a number."""
+        return _get(f"/jobs/{name}/model", bytes, epoch=epoch)
+
+    @Operation
+    def model_card(self, name: str, epoch: str = "best") -> Call[dict[str, Any]]:
+        """What that model was trained on, how, to what, and for how much."""
+        return _get(f"/jobs/{name}/model-card", dict[str, Any], epoch=epoch)
+
+    @Operation
+    def prune(
+        self, names: Sequence[str] = (), *, everything: bool = False, dry_run: bool = False
+    ) -> Call[list[Surplus]]:
+        """Delete checkpoints of ended jobs, of all without names: all but the best and the last, or `everything`."""
+        body = {"jobs": list(names), "everything": everything, "dry_run": dry_run}
+        return Call("POST", f"{API}/prune", list[Surplus], body=body)
 
     @Operation
     def cancel(self, name: str) -> Call[JobRow]:

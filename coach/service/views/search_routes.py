@@ -7,11 +7,10 @@ from pathlib import Path
 from fastapi import APIRouter
 
 from coach.handler.endpoint import API
-from coach.handler.search.definition import load
 from coach.service import schemas
 from coach.service.errors import may_answer
 from coach.service.operations import ReadOnlyError
-from coach.service.routes import After, Context, InContext, Name, Wait
+from coach.service.views.job_routes import After, Context, InContext, Name, Wait
 
 searches = APIRouter(prefix=f"{API}/searches", tags=["searches"])
 
@@ -19,15 +18,13 @@ searches = APIRouter(prefix=f"{API}/searches", tags=["searches"])
 @searches.get("", responses=may_answer())
 async def list_searches(context: InContext) -> schemas.SearchList:
     """All searches: the best of each, its money, and why it ended."""
-    return schemas.SearchList(searches=[one.row() for one in context.service.searches.all()])
+    return await context.list_searches()
 
 
 @searches.get("/{name}", responses=may_answer(404, 422))
 async def search(context: InContext, name: Name, after: After = 0, wait: Wait = 0.0) -> schemas.SearchDetail:
     """One search with its trials; with `wait` once there is a record later than `after`."""
-    load(context.service.home, name)
-    await context.wait_for_news(after, wait)
-    return await _detail(context, name)
+    return await context.search(name, after=after, wait=wait)
 
 
 @searches.post("", status_code=201, responses=may_answer(409, 413, 422, 503))
@@ -35,7 +32,7 @@ async def start_search(context: InContext, start: schemas.SearchStart) -> schema
     """Begin the search of a file, or go on with it; sent again while it runs, it changes nothing."""
     _refuse(context)
     found = await context.service.searches.start(Path(start.file.path), start.file.text.encode())
-    return await _detail(context, found.definition.name)
+    return await context.search(found.definition.name)
 
 
 @searches.post("/{name}/resume", responses=may_answer(404, 409, 413, 422, 503))
@@ -43,7 +40,7 @@ async def resume_search(context: InContext, name: Name, more: schemas.SearchResu
     """Go on with a search, with a larger budget or another deadline."""
     _refuse(context)
     await context.service.searches.resume(name, more.budget, more.deadline or 0.0)
-    return await _detail(context, name)
+    return await context.search(name)
 
 
 @searches.post("/{name}/stop", responses=may_answer(404, 409, 413, 422))
@@ -51,15 +48,9 @@ async def stop_search(context: InContext, name: Name, suspension: schemas.Suspen
     """Give no job of a search another epoch. It can be resumed."""
     _refuse(context)
     context.service.searches.stop(name, now=suspension.now)
-    return await _detail(context, name)
+    return await context.search(name)
 
 
 def _refuse(context: Context) -> None:
     if context.service.read_only:
         raise ReadOnlyError("this page only shows jobs; to search: coach search FILE")
-
-
-async def _detail(context: Context, name: str) -> schemas.SearchDetail:
-    seq = context.service.last_seq()
-    row, trials, gain = await context.service.searches.outlook(name)
-    return schemas.SearchDetail(seq=seq, search=row, trials=trials, next_gain=gain)
