@@ -42,6 +42,6 @@ def operations() -> AbstractContextManager[Operations]:
 
         return cluster(*place)
     from coach.handler.state.state_directory import StateDirectory
-    from coach.service.here import Here
+    from coach.service.local.here import Here
 
     return Here(StateDirectory.default())

@@ -138,7 +138,7 @@ class Operation(Generic[P, T]):
 class Operations:
     """What can be asked and done, one method for each operation of the API, of the same name.
 
-    A client asks a service; `coach.service.here` answers in this process.
+    A client asks a service; `coach.service.local.here` answers in this process.
     """
 
     def perform(self, operation: Operation[..., T], *args: Any, **kwargs: Any) -> Any:

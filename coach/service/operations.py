@@ -59,7 +59,7 @@ class StoppingError(CoachError):
 class Service:
     """The jobs of one handler, for as long as it runs. `folders`: local paths in job files must lie in one of them."""
 
-    #: Whether it only shows jobs that ran elsewhere (`coach.service.read_only`).
+    #: Whether it only shows jobs that ran elsewhere (`coach.service.local.read_only`).
     read_only = False
 
     def __init__(

@@ -14,7 +14,7 @@ from benchmarks.training.fidelity import read
 from coach.cli.main import invoke
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from coach.service.read_only import ReadOnlyService
+from coach.service.local.read_only import ReadOnlyService
 from coach.studies.study import arrival_times
 from coach_research import scenario
 from coach_research.experiment import run_scenario, write_outcome

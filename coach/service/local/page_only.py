@@ -12,7 +12,7 @@ from collections.abc import Callable
 from coach.handler.state.state_directory import StateDirectory
 from coach.service.bind import answering, listen
 from coach.service.http_app import make_app
-from coach.service.read_only import ReadOnlyService
+from coach.service.local.read_only import ReadOnlyService
 
 
 def serve_page(home: StateDirectory, port: int, ready: Callable[[str, str], None]) -> int:

@@ -25,7 +25,7 @@ from coach.report.row_types import AccountRow, JobRow
 from coach.service import schemas
 from coach.service.calls import Operation, Operations
 from coach.service.job_history import Stories
-from coach.service.read_only import Journals
+from coach.service.local.read_only import Journals
 from coach.service.views.answers import Answers
 from coach.service.views.models import checkpoint
 
@@ -63,7 +63,7 @@ class Here(Operations):
             with service_of(self.home) as client:
                 opened(client.url, client.login_codes().code, "")
         else:
-            from coach.service.page_only import serve_page
+            from coach.service.local.page_only import serve_page
 
             words = "the page of the jobs in this folder, without a service: it changes nothing; Ctrl-C ends it"
             serve_page(self.home, port, lambda url, code: opened(url, code, words))

@@ -1,0 +1,1 @@
+"""The operations on a state folder in this process."""
