@@ -301,13 +301,13 @@ def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
     """`eval_loss=0.3`, `reward>=200` or `x<=2` as a job file has it. Raises UserError."""
     from coach.core.spec.program import usual_goal
 
-    found = re.fullmatch(r"\s*([^<>=\s]+)\s*(<=|>=|=)\s*(\S+)\s*", text)
+    found = re.fullmatch(r"\s*([^<>=]*[^<>=\s])\s*(<=|>=|=)\s*(\S+?)\s*(%?)\s*", text)
     right = "a metric and its value, such as eval_loss=0.3, 'reward>=200' or 'x<=2'"
     if found is None:
         raise UserError(f"--target {text}: {right}")
-    name, sign, number = found.groups()
+    name, sign, number, percent = found.groups()
     try:
-        value = float(number)
+        value = round(float(number) / 100.0, 15) if percent else float(number)
     except ValueError:
         raise UserError(f"--target {text}: {number} is not a number; {right}") from None
     if sign == "=" and usual_goal(name) is None:
@@ -315,7 +315,7 @@ def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
             f"--target {text}: is less of {name} better? --target '{name}<={number}' if so, else '{name}>={number}'"
         )
     usual = {"loss": "<=", "accuracy": ">="}
-    if name in usual and sign in ("=", usual[name]):
+    if name in usual and sign in ("=", usual[name]) and (name == "loss" or value <= 1.0):
         return {name: value, "epochsInARow": epochs_in_a_row}
     goal = {"<=": {"goal": "minimize"}, ">=": {"goal": "maximize"}, "=": {}}[sign]
     return {"metric": name, "value": value, **goal, "epochsInARow": epochs_in_a_row}

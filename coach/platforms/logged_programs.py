@@ -67,7 +67,7 @@ class LoggedRun(Run):
         self.job = order.action.job
         self._changing = changing
         self.resumes = program.resumes
-        self.wanted = Wanted(spec.metric, program.sources(), program.samples_per_epoch)
+        self.wanted = Wanted.of(spec)
         #: The time in the log of the last report that counts.
         self.mark = order.mark
         #: Whether the job's program ran before this handler, or this group, began to follow it.
@@ -356,4 +356,4 @@ class MetricReader:
         assert self._process.stdout is not None
         async for answer in self._process.stdout:
             found = json.loads(answer)
-            said(found["time"], ProgramReport(found["values"], found["epoch"]))
+            said(found["time"], ProgramReport(found["values"], found["epoch"], found["source"], found["guessed"]))

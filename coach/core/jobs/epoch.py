@@ -69,6 +69,8 @@ class EpochReport:
     regroups: bool = False
     #: Where in its log a program's report is, as its platform counts: a handler that takes it over reads on from there.
     mark: int = 0
+    #: Whether nobody has said where a program's metric is, and it was not seen in two epochs yet: that ends no job.
+    guessed: bool = False
 
     #: Of the whole data set, where an epoch is a part of it.
     pass_samples: int | None = None

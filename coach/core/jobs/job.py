@@ -399,7 +399,7 @@ class Job:
     def consecutive_hits(self) -> int:
         """Number of latest full epochs in a row that reached the target (thesis section 4.1)."""
         streak, target = 0, self.spec.target
-        if target is None:
+        if target is None or (self.epochs and self.epochs[-1].report.guessed):
             return 0
         for epoch in reversed(self.epochs):
             if epoch.kind is not EpochKind.FULL:

@@ -24,6 +24,7 @@ class ProgramAxis:
 
     A program that counts its epochs, from 0 or 1 on or in fractions, says after how many it reports. One that is
     started again may repeat epochs that it had reported: those do not count again, except where they reach the target.
+    Such a report counts, whatever its epoch.
     One that starts to count anew while it runs (other data, the next fold) goes on from where it was. Where there is no
     epoch, or several reports of one, each report counts as one. Steps are never the axis: they depend on the workers.
 
@@ -41,9 +42,9 @@ class ProgramAxis:
         """Whether a report counts; `reached`: its value reaches the target."""
         if epoch is None or self._epoch is None or epoch > self._epoch or not math.isfinite(value):
             return True
-        if not self._own:
-            return reached
-        return value != self._value if epoch == self._epoch else epoch <= 1.0
+        if self._own and epoch == self._epoch:
+            return value != self._value
+        return reached or (self._own and epoch <= 1.0)
 
     def take(self, epoch: float | None, value: float) -> float:
         """Count a report: the passes over the data since the last one that counted."""

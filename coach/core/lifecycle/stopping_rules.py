@@ -175,8 +175,14 @@ def program_ended(job: Job, message: str) -> tuple[Reason, str]:
             Reason.TARGET_MISSED,
             f"{message}, without a report of {job.metric}; what it printed: coach logs {job.name}",
         )
-    last = job.value(job.full_epochs[-1])
-    return Reason.TARGET_MISSED, f"{message}, at {job.metric} {last:.4g}{best}; target {job.target:g}"
+    last = job.full_epochs[-1]
+    value = job.value(last)
+    target = f"target {job.target:g}"
+    if last.report.guessed and job.spec.target.reached(value):
+        target = (
+            f"{target} is met, but a metric that nobody has named must be seen in two epochs: say where it is (metrics)"
+        )
+    return Reason.TARGET_MISSED, f"{message}, at {job.metric} {value:.4g}{best}; {target}"
 
 
 def best_so_far(job: Job) -> str:

@@ -36,9 +36,3 @@ class MetricSource:
         if found is None:
             return cls(metric, "pattern", text)
         return cls(metric, found["file"] or found["sent"], found["where"] or "", found["name"] or "")
-
-
-def usual_pattern(metric: str) -> str:
-    """A regular expression for a metric as programs print it: `eval_loss: 0.31`, `eval loss 0.31`, `"eval_loss": 3`."""
-    name = r"[ _-]".join(re.escape(part) for part in re.split("[_-]", metric))
-    return rf"(?<![\w.@/-]){name}['\"]?(?:\s*[:=]\s*|\s+)['\"]?({NUMBER})"

@@ -36,10 +36,13 @@ LONGEST_PATTERN = 500
 
 #: Words of a metric's name by which it is known that less is better ...
 _LESS = {"loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "bpb", "bpc", "wer", "cer", "fid"}
+_LESS |= {"rmsle", "mape", "smape", "mase", "deviance", "crossentropy", "brier"}
+#: ... also where they end another word: `logloss`, `merror`.
+_ENDINGS = ("loss", "error")
 #: ... or that more is better: of those that are never above 1, and of all.
 _AT_MOST_ONE = {"accuracy", "acc", "f1", "precision", "recall", "auc", "auroc", "map", "iou", "miou", "dice", "em"}
 _AT_MOST_ONE |= {"matthews", "correlation", "r2", "top1", "top5", "ssim"}
-_MORE = _AT_MOST_ONE | {"bleu", "rouge", "psnr", "reward", "return", "score"}
+_MORE = _AT_MOST_ONE | {"bleu", "rouge", "psnr", "reward", "rew", "return", "score"}
 #: All words of a metric's name that show its goal.
 GOAL_WORDS = _LESS | _MORE
 
@@ -61,7 +64,7 @@ class Goal(StrEnum):
 def usual_goal(metric: str) -> Goal | None:
     """The goal that a metric's name shows: `eval_loss`, `val/F1`; None for a name that shows none."""
     words = _words(metric)
-    if words & _LESS:
+    if words & _LESS or any(word.endswith(_ENDINGS) for word in words) or {"cross", "entropy"} <= words:
         return Goal.MINIMIZE
     return Goal.MAXIMIZE if words & _MORE else None
 

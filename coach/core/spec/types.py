@@ -196,8 +196,8 @@ Image = Annotated[Text, form(r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$", "the name
 MetricName = Annotated[
     Text,
     form(
-        r"^[A-Za-z][A-Za-z0-9_.@/-]{0,63}$",
-        "a metric's name: a letter, then at most 63 letters, digits and _.@/-",
+        r"^[A-Za-z]([A-Za-z0-9_.@/' -]{0,62}[A-Za-z0-9_.@/-])?$",
+        "a metric's name: a letter, then at most 63 letters, digits, spaces and _.@/'-",
         of_key=True,
     ),
     Field(json_schema_extra={"maxLength": 64}),

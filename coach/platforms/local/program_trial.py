@@ -82,7 +82,7 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
             directory=(program.directory or ".").removeprefix("file://"),
             env={"PYTHONUNBUFFERED": "1", **os.environ, **program.env, **own},
             log=str(log),
-            wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
+            wanted=Wanted.of(spec),
             seconds=seconds + GRACE,
             grace=GRACE,
             memory=spec.resources.worker.resources.memory,

@@ -153,6 +153,7 @@ class Run:
         self._target = spec.target
         self._axis = ProgramAxis(action.after_epoch, action.position > 0)
         self._epoch: float | None = None
+        self._guessed = False
         self._stopped: tuple[Reason, str] | None = None
         self._workers: list[Any] = []
         self._values: dict[str, float] = {}
@@ -291,10 +292,10 @@ class Run:
         if value is not None:
             self._said = asyncio.get_running_loop().time()
             self._checkpoints.report(time.time())
-            reached = self._target is not None and self._target.reached(value)
+            reached = self._target is not None and not report.guessed and self._target.reached(value)
             if not self._axis.counts(report.epoch, value, reached):
                 return
-            self._last, self._epoch = seconds, report.epoch
+            self._last, self._epoch, self._guessed = seconds, report.epoch, report.guessed
             self._regrouped, self._members.changed = self._regrouped or self._members.changed, False
             self._size = len(self._members.members)
             if self._changes:
@@ -315,6 +316,7 @@ class Run:
             *(parts, PARTS, loss, accuracy, "", seconds, 0.0),
             metrics=finite,
             at_epoch=self._epoch,
+            guessed=self._guessed,
             regroups=self._members.asked,
             workers_lost=abs(self._size - len(self.names)),
         )
@@ -463,9 +465,7 @@ class Programs:
             env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             # Only the first worker's reports count.
-            wanted=Wanted(
-                spec.metric, program.sources() if pod.name == next(iter(groups)) else (), program.samples_per_epoch
-            ),
+            wanted=Wanted.of(spec) if pod.name == next(iter(groups)) else Wanted(spec.metric),
             seconds=max(0.0, order.due - self._now()),
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coach.core.spec.metric_source import EPOCH, MetricSource
+from coach.platforms.program_metrics.text import PARTS, Reading, tokens_of, whole, words_of
+
+if TYPE_CHECKING:
+    from coach.core.spec.job import JobSpec
 
 #: Metrics of one report; more are left out.
 MAX_METRICS = 64
+#: Records in records that are looked into.
+DEPTH = 3
 #: Characters of a number that is given as text.
 LONGEST_NUMBER = 64
 #: Names by which programs say after how many epochs they report; transformers' `current_epoch` is later than the
@@ -20,19 +28,21 @@ LONGEST_NUMBER = 64
 EPOCH_NAMES = (EPOCH, "current_epoch", "train_epoch")
 #: ... and how many samples.
 SAMPLES_NAMES = ("samples", "samples_seen")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@/()-]{0,63}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@/() '-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramReport:
     """Values of metrics by name, and after how many epochs, as the program counts them; None where it says none.
 
-    `source` is the kind of what they came from: `pattern`, `lines`, `status`, `report` or a file's.
+    `source` is the kind of what they came from: `pattern`, `lines`, `status`, `report` or a file's. `guessed`: where
+    the metric is, nobody has said, and it was not seen in two epochs yet: such a report ends no job.
     """
 
     values: Mapping[str, float]
     epoch: float | None = None
     source: str = "pattern"
+    guessed: bool = False
 
     def before(self, other: ProgramReport) -> bool:
         """Whether the other one says what comes after it: the same epoch or a later one."""
@@ -46,49 +56,94 @@ class Wanted:
     """The metric whose values count, and the sources that a job file names.
 
     A metric without a source, and the epoch, may come from any line and any request. `samples_per_epoch` makes epochs
-    of samples.
+    of samples. `bounded`: the metric is never above 1, as an accuracy. `percent`: its target is above 1.
     """
 
     metric: str
     sources: Sequence[MetricSource] = ()
     samples_per_epoch: int | None = None
+    bounded: bool = False
+    percent: bool = False
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Wanted:
+        """What is wanted of a job's program."""
+        from coach.core.spec.program import at_most_one  # which needs pydantic: a supervisor does without
+
+        assert spec.program is not None
+        percent = spec.target is not None and spec.target.number > 1.0
+        bounded = at_most_one(spec.metric)
+        return cls(spec.metric, spec.program.sources(), spec.program.samples_per_epoch, bounded, percent)
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Wanted:
         """From what `dataclasses.asdict` made of it."""
         sources = tuple(MetricSource(**source) for source in data["sources"])
-        return cls(data["metric"], sources, data["samples_per_epoch"])
+        return cls(**{**data, "sources": sources})
 
+    def in_its_unit(self, reading: Reading) -> float | None:
+        """A value of the metric as its target is given: in per cent where that is above 1; None where it is none.
 
-def number(value: object) -> float | None:
-    """A number, also one that is given as text; None for anything else. It may be NaN or infinite."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST_NUMBER):
-        try:
-            return float(value)
-        except (ValueError, OverflowError):
+        A percentage is a hundredth. What is never above 1 and yet is above 1 is a percentage too.
+        """
+        if reading.total and (not self.bounded or math.isnan(reading.value)):
             return None
-    return None
+        if reading.percent or reading.total:
+            return round(100.0 * reading.value, 12) if self.percent else reading.value
+        if self.bounded and not self.percent and reading.value > 1.0:
+            return round(reading.value / 100.0, 15) if reading.value <= 100.0 else None
+        return reading.value
 
 
 @lru_cache(maxsize=1024)  # a program says the same names again and again
 def plain(name: str) -> str:
     """A name without what differs between writers: `eval/loss`, `Eval Loss` and `eval_loss` are one."""
-    return re.sub(r"[\s./-]+", "_", name.strip().lower())
+    return "_".join(words_of(name))
 
 
-def numbers(record: Mapping[Any, Any], depth: int = 3) -> dict[str, float]:
-    """The numbers of a record by their names, as far as those can be metrics; those of records in it with them."""
-    found: dict[str, float] = {}
-    for name, value in record.items():
-        if len(found) >= 4 * MAX_METRICS:
-            break
-        if isinstance(value, Mapping):
-            found = numbers(value, depth - 1) | found if depth else found
-        elif isinstance(name, str) and _NAME.fullmatch(name) and (known := number(value)) is not None:
-            found[name] = known
-    return found
+def numbers(record: Mapping[Any, Any]) -> dict[str, float]:
+    """The numbers of a record by their names, as far as those can be metrics."""
+    return {name: reading.value for name, reading in readings_of(record).items()}
+
+
+def readings_of(record: Mapping[Any, Any]) -> dict[str, Reading]:
+    """The same as they are written.
+
+    One of a record in it has the names of both, `val/loss`, where its own is not the only one or the other says on what
+    it was measured. A text may say that of all: `{"phase": "val", "loss": 0.3}`.
+    """
+    found = list(itertools.islice(_entries(record, ()), 4 * MAX_METRICS))
+    own = Counter(path[-1] for path, _ in found)
+    texts = itertools.islice((value for value in record.values() if isinstance(value, str)), MAX_METRICS)
+    context = next((text.lower() for text in texts if text.lower() in PARTS), "")
+    named: dict[str, Reading] = {}
+    for path, reading in found:
+        whole_path = own[path[-1]] > 1 or any(word in PARTS for name in path[:-1] for word in words_of(name))
+        name = "/".join(path) if whole_path else path[-1]
+        named.setdefault(name, replace(reading, tokens=tokens_of(name), name=name, context=context))
+    return named
+
+
+def _entries(record: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Reading]]:
+    named = [(name, value) for name, value in record.items() if isinstance(name, str) and _NAME.fullmatch(name)]
+    for name, value in named:
+        if (known := _reading(value)) is not None:
+            yield (*path, name), known
+    for name, value in named:
+        if isinstance(value, Mapping) and len(path) < DEPTH:
+            yield from _entries(value, (*path, name))
+
+
+def _reading(value: object) -> Reading | None:
+    """A number, also one that is given as text; None for anything else. It may be NaN or infinite."""
+    if isinstance(value, str) and len(value) <= LONGEST_NUMBER:
+        return whole(value, 0, len(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return Reading((), float(value))
+    except OverflowError:
+        return None
 
 
 def epoch_of(values: Mapping[str, float], samples_per_epoch: int | None) -> float | None:

@@ -20,8 +20,9 @@ from typing import NoReturn
 from coach.core.spec.metric_source import MetricSource
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.files import USUAL_NAMES, Followed, Record
-from coach.platforms.program_metrics.reader import LONGEST_LINE, Reader
+from coach.platforms.program_metrics.reader import Reader
 from coach.platforms.program_metrics.status import Offer, Sender, StatusServer, only
+from coach.platforms.program_metrics.text import LONGEST_LINE
 
 #: Seconds between two looks at files, at least; and so many times what a look takes.
 LOOK_SECONDS, LOOK_FACTOR = 0.25, 20.0
@@ -83,7 +84,7 @@ class Collector:
             for line in lines:
                 self._log(line)
                 self.last.append(line[:LAST_CHARACTERS])
-                if (found := self._reader.line(line)) is not None:
+                for found in self._reader.line(line):
                     if report is not None and not report.before(found):
                         self._report(report)
                         report = None

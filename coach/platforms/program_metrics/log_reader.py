@@ -21,8 +21,8 @@ from coach.platforms.program_metrics.files import Followed, Record
 from coach.platforms.program_metrics.reader import Reader
 
 
-def _answer(at: int, report: ProgramReport | None) -> None:
-    if report is not None:
+def _answer(at: int, *reports: ProgramReport | None) -> None:
+    for report in filter(None, reports):
         sys.stdout.write(json.dumps({**asdict(report), "time": at}) + "\n")
         sys.stdout.flush()
 
@@ -57,7 +57,7 @@ def main() -> None:
                 _answer(int(at), reader.record(kind, json.loads(text)))
                 continue
             for part in text.split("\r"):  # a progress bar is one line with many
-                _answer(int(at), reader.line(part))
+                _answer(int(at), *reader.line(part))
     over.set()
     looks.join()
 

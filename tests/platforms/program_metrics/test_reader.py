@@ -16,6 +16,11 @@ def reader(metric: str = "eval_loss", samples: int | None = None, **metrics: str
     return Reader(Wanted(metric, sources, samples))
 
 
+def said(found: Reader, line: str) -> ProgramReport | None:
+    """What a line says last."""
+    return ([None, *found.line(line)])[-1]
+
+
 @pytest.mark.parametrize(
     ("line", "values", "epoch"),
     [
@@ -40,7 +45,7 @@ def reader(metric: str = "eval_loss", samples: int | None = None, **metrics: str
     ],
 )
 def test_what_programs_print_is_found(line: str, values: dict[str, float], epoch: float | None) -> None:
-    report = reader().line(line)
+    report = said(reader(), line)
     assert report is not None and (report.values, report.epoch) == (values, epoch)
 
 
@@ -55,39 +60,39 @@ def test_what_programs_print_is_found(line: str, values: dict[str, float], epoch
         '{"eval_loss": [1, 2], "eval": null}',
         '{"eval_loss": true}',
         "{'eval_loss': __import__('os').system('false')}",
-        "x" * 5000 + " eval_loss: 0.31",
+        "x" * 70000 + " eval_loss: 0.31",
         '{"' + "x" * 70 + '": 1}',
     ],
 )
 def test_what_reports_nothing_is_passed_over(line: str) -> None:
-    assert reader().line(line) is None
+    assert said(reader(), line) is None
 
 
 def test_a_huge_number_is_one_that_ends_the_job() -> None:
-    report = reader().line('{"eval_loss": 1' + "0" * 400 + "}")
+    report = said(reader(), '{"eval_loss": 1' + "0" * 400 + "}")
     assert report is None or not math.isfinite(report.values["eval_loss"])
-    report = reader().line('{"eval_loss": NaN}')
+    report = said(reader(), '{"eval_loss": NaN}')
     assert report is not None and math.isnan(report.values["eval_loss"])
 
 
 def test_an_epoch_in_a_line_of_its_own_is_that_of_the_lines_behind_it() -> None:
     found = reader("val_loss")
-    assert found.line("Epoch 4/10") is None
-    assert found.line("30/30 ━━━ 1s - loss: 0.5 - val_loss: 0.4") == ProgramReport({"val_loss": 0.4}, 4)
+    assert said(found, "Epoch 4/10") is None
+    assert said(found, "30/30 ━━━ 1s - loss: 0.5 - val_loss: 0.4") == ProgramReport({"val_loss": 0.4}, 4, guessed=True)
 
 
 def test_samples_are_epochs_where_their_number_in_a_pass_is_known() -> None:
     line = '{"eval_loss": 0.3, "samples": 30000}'
-    report, unknown = reader(samples=60000).line(line), reader().line(line)
+    report, unknown = said(reader(samples=60000), line), said(reader(), line)
     assert report is not None and report.epoch == 0.5
     assert unknown is not None and unknown.epoch is None
 
 
 def test_a_named_source_is_the_only_one() -> None:
     found = reader(eval_loss="loss was (\\S+)", f1="lines#val/f1", epoch="lines#pass")
-    assert found.line("eval_loss: 9") is None
-    assert found.line("loss was 0.3") == ProgramReport({"eval_loss": 0.3}, None)
-    report = found.line('{"eval_loss": 9, "val/f1": 0.5, "pass": 2, "epoch": 7}')
+    assert said(found, "eval_loss: 9") is None
+    assert said(found, "loss was 0.3") == ProgramReport({"eval_loss": 0.3}, None)
+    report = said(found, '{"eval_loss": 9, "val/f1": 0.5, "pass": 2, "epoch": 7}')
     assert report is not None and report.values["f1"] == 0.5 and report.epoch == 2
     assert "eval_loss" not in report.values
     files = reader(eval_loss="csv:a.csv#val_loss")
@@ -99,10 +104,10 @@ def test_a_named_source_is_the_only_one() -> None:
 
 def test_a_metric_that_is_sent_written_and_printed_is_one_report() -> None:
     found = reader()
-    assert found.line("eval_loss: 0.3") is not None
+    assert said(found, "eval_loss: 0.3") is not None
     assert found.record("status", {"eval_loss": 0.3, "current_epoch": 1}) is not None
-    assert found.line("eval_loss: 0.3") is None, "records are preferred to other lines"
-    report = found.line('{"eval_loss": 0.3, "epoch": 1}')
+    assert said(found, "eval_loss: 0.3") is None, "records are preferred to other lines"
+    report = said(found, '{"eval_loss": 0.3, "epoch": 1}')
     assert report is None, "the first kind of record is kept"
 
 

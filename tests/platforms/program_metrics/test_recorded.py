@@ -31,7 +31,7 @@ def curve(reports: list[ProgramReport | None], metric: str) -> Curve:
 
 def printed(name: str, metric: str) -> Curve:
     reader, lines = Reader(Wanted(metric)), Lines()
-    return curve([reader.line(line) for line in lines.more((RECORDED / name).read_bytes())], metric)
+    return curve([one for line in lines.more((RECORDED / name).read_bytes()) for one in reader.line(line)], metric)
 
 
 def written(folder: Path, metric: str, text: str) -> Curve:
