@@ -71,7 +71,7 @@ def test_what_reports_nothing_is_passed_over(line: str) -> None:
 def test_a_huge_number_is_one_that_ends_the_job() -> None:
     report = said(reader(), '{"eval_loss": 1' + "0" * 400 + "}")
     assert report is None or not math.isfinite(report.values["eval_loss"])
-    report = said(reader(), '{"eval_loss": NaN}')
+    report = reader().record("status", {"eval_loss": float("nan")})
     assert report is not None and math.isnan(report.values["eval_loss"])
 
 
