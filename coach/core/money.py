@@ -175,6 +175,7 @@ class Charge(StrEnum):
     EPOCH = "epoch"  #: an epoch that counted, with the idle warm time before it
     FAILED = "failed"  #: an attempt that did not count
     RELEASE = "release"  #: the time from the last settlement to the release of the gang
+    GRACE = "grace"  #: the time from a program's SIGTERM to its end
 
 
 @dataclass(slots=True)

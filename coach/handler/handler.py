@@ -343,6 +343,8 @@ class Handler:
                     self._start(self._platform.extend_epoch(action.token, order.at + action.deadline))
             case act.StopEpoch():
                 self._start(self._stop_epoch(action))
+            case act.KillProgram():
+                self._start(self._platform.kill_program(action.job))
             case act.FitModels():
                 self._start(self._fit(action))
             case act.SetTimer():
@@ -411,6 +413,10 @@ class Handler:
     def pod_pending(self, pod: PodId, reason: Reason, message: str) -> None:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.PodPending(self.now(), pod.job, pod, reason, message))
+
+    def program_signalled(self, job: str, signal: str, grace: float) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
+        self._send(ev.ProgramSignalled(self.now(), job, signal, grace))
 
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """See `coach.platforms.base.PlatformEvents`."""

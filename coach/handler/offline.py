@@ -33,7 +33,7 @@ class NullPlatform:
     async def _nothing(self, *_: Any, **__: Any) -> None:
         """Nothing was started."""
 
-    close = gang = forget = release = extend_epoch = stop_epoch = _nothing
+    close = gang = forget = release = extend_epoch = kill_program = stop_epoch = _nothing
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
         """Nothing runs."""

@@ -93,6 +93,9 @@ class PlatformEvents(Protocol):
     def pod_pending(self, pod: PodId, reason: Reason, message: str) -> None:
         """A pod that is being deployed waits for something, or now for something else."""
 
+    def program_signalled(self, job: str, signal: str, grace: float) -> None:
+        """A job's program got SIGTERM, after which it has `grace` seconds to end, or SIGKILL."""
+
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """Which of the pods with programs, by identity, that an earlier handler left, go on; the others are ended."""
 
@@ -148,6 +151,9 @@ class Platform(Protocol):
 
     async def extend_epoch(self, token: str, due: float) -> None:
         """Let the running epoch of a program go on until `due`, on the handler's clock."""
+
+    async def kill_program(self, job: str) -> None:
+        """End a job's program that has begun to end, without what is left of its grace period."""
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """Make the running epoch end now: its run_epoch raises EpochError with `reason`.

@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder
 from coach.platforms.local.function_log import FunctionLog
-from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run
+from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run, Signalled
 from coach.platforms.local.supervisor import Ended
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.collector import LAST_CHARACTERS, LAST_LINES
@@ -59,11 +60,11 @@ class LoggedWorker(Protocol):
 class LoggedRun(Run):
     """The workers of a job."""
 
-    def __init__(self, order: EpochOrder, changing: Callable[[], float]) -> None:
+    def __init__(self, order: EpochOrder, changing: Callable[[], float], signalled: Signalled) -> None:
         """`changing`: seconds since the program before it was asked to end for a change; 0 where there was none."""
         spec, program = order.spec.spec, order.spec.spec.program
         assert program is not None
-        super().__init__(spec, order.action, 0.0)
+        super().__init__(spec, order.action, 0.0, signalled)
         self.job = order.action.job
         self._changing = changing
         self.resumes = program.resumes
@@ -88,6 +89,17 @@ class LoggedRun(Run):
                 self._last = self._counted = (self.mark - self._began) / 1e9
         await worker.follow(self, metrics=not self._workers)
         return worker
+
+    def ends(self, worker: LoggedWorker, grace: float) -> None:
+        """A worker is to end within `grace` seconds."""
+        if not worker.ended.done():
+            self.got("SIGTERM" if grace else "SIGKILL", grace)
+
+    async def _follow(self) -> list[Ended]:
+        ends = await super()._follow()
+        if any(end.code == 137 and end.cause in ("asked", "deadline") for end in ends):
+            self.got("SIGKILL", 0.0)
+        return ends
 
     def said(self, time: int, report: ProgramReport) -> None:
         """A line of this time reports, in the first worker's log."""
@@ -174,14 +186,23 @@ class LoggedRun(Run):
 
 
 class LoggedPrograms:
-    """The programs of all jobs of a handler. `lose` reports a worker as lost, and ends what is left of it."""
+    """The programs of all jobs of a handler. `lose` reports a worker as lost, and ends what is left of it.
 
-    def __init__(self, now: Callable[[], float], lose: Callable[[PodId, Reason, str], None]) -> None:
-        self._now, self._lose = now, lose
+    `signalled` is called with a job and a signal that its program got.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        lose: Callable[[PodId, Reason, str], None],
+        signalled: Callable[[str, str, float], None],
+    ) -> None:
+        self._now, self._lose, self._signalled = now, lose, signalled
         #: By job: when its last program was asked to end, until it is started again.
         self._ended: dict[str, float] = {}
         self._runs: dict[str, LoggedRun] = {}
         self._epochs: dict[str, LoggedRun] = {}
+        self._ending: dict[str, LoggedRun] = {}
 
     def worker(self, pod: PodId, order: EpochOrder) -> LoggedWorker:
         """The worker of a program that runs already."""
@@ -205,7 +226,9 @@ class LoggedPrograms:
         run = self._runs.get(action.job)
         if run is None or run.group != action.group:
             began, now = self._ended.pop(action.job, None), self._now
-            run = self._runs[action.job] = LoggedRun(order, lambda: 0.0 if began is None else now() - began)
+            run = self._runs[action.job] = LoggedRun(
+                order, lambda: 0.0 if began is None else now() - began, partial(self._signalled, action.job)
+            )
             await run.start([self.worker(pod, order) for pod in sorted(action.pods)])
         self._extend(run, order.due)
         self._epochs[action.token] = run
@@ -256,9 +279,18 @@ class LoggedPrograms:
     async def release(self, job: str) -> None:
         """End a job's program in its grace period."""
         if (run := self._runs.pop(job, None)) is not None:
-            self._ended[job] = self._now()
-            await run.saved()
-            await run.end(run.grace)
+            self._ended[job], self._ending[job] = self._now(), run
+            try:
+                await run.saved()
+                await run.end(run.grace)
+            finally:
+                del self._ending[job]
+
+    def kill(self, job: str) -> None:
+        """End a job's program now."""
+        for runs in (self._runs, self._ending):
+            if job in runs:
+                runs[job].kill()
 
     async def close(self) -> None:
         """Follow no program any more."""

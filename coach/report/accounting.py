@@ -12,7 +12,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.accounts import Account, Accounts
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import RESUMABLE, Reason
+from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle.account_forecast import account_forecast
 from coach.core.money import Charge, Money, to_amount
 from coach.core.periods import EVER, MONTH, Period
@@ -31,16 +31,18 @@ def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
 
 
 class Pauses:
-    """When one job was suspended or had no handler, from its own records: (from, to), in seconds since 1970."""
+    """When the job `name` was suspended, had ended or had no handler: (from, to), in seconds since 1970."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.found: list[tuple[float, float]] = []
-        self._name = ""
+        self._name = name
         self._before: float | None = None
         self._since: float | None = None
 
     def take(self, record: Any) -> None:
-        """One more record."""
+        """One more record; those of other jobs are ignored."""
+        if record.job not in ("", self._name):
+            return
         if self._since is not None and isinstance(record, ev.ResumeRequested | act.RunEpoch):
             self.found.append((self._since, record.at))
             self._since = None
@@ -48,15 +50,22 @@ class Pauses:
             goes_on = isinstance(record, ev.HandlerStarted) and self._name in {one.job for one in record.kept}
             if isinstance(record, ev.HandlerStarted) and self._before is not None and not goes_on:
                 self._since = self._before
-            elif isinstance(record, act.SetStatus) and record.reason in RESUMABLE:
+            elif isinstance(record, act.SetStatus) and (
+                record.reason in RESUMABLE or (record.reason.state or State.FAILED).ended
+            ):
                 self._since = record.at
-        if record.job:
-            self._name, self._before = record.job, record.at
+        if record.job and not _by_the_next_handler(record):
+            self._before = record.at
 
 
-def pauses(records: Iterable[Any]) -> list[tuple[float, float]]:
+def _by_the_next_handler(record: Any) -> bool:
+    """Whether a handler that starts may have written it about a job whose handler had died."""
+    return isinstance(record, ev.SuspendRequested) and not record.by_user
+
+
+def pauses(records: Iterable[Any], name: str) -> list[tuple[float, float]]:
     """See `Pauses`."""
-    taken = Pauses()
+    taken = Pauses(name)
     for record in records:
         taken.take(record)
     return taken.found
@@ -87,7 +96,7 @@ def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
             elif isinstance(record, ev.EpochFinished | ev.EpochFailed) and record.token in found:
                 counted = isinstance(record, ev.EpochFinished)
                 found[record.token] = Attempt(found[record.token].order, record.at, counted)
-        last = record.at
+        last = last if _by_the_next_handler(record) else record.at
     return list(found.values())
 
 
@@ -124,6 +133,7 @@ class LedgerBook:
         self._outcomes: dict[str, str] = {}
         self._costs: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
+        self._grace: Counter[str] = Counter()
 
     def take(self, record: Any) -> None:
         """One more record; those of other jobs are ignored."""
@@ -142,7 +152,7 @@ class LedgerBook:
             case ev.EpochFailed():
                 self._outcomes.setdefault(record.token, record.reason.value)
             case act.Settle():
-                kind = self._held if record.charge is Charge.RELEASE else self._costs
+                kind = {Charge.RELEASE: self._held, Charge.GRACE: self._grace}.get(record.charge, self._costs)
                 kind[record.token] += record.amount
                 if record.charge is Charge.FAILED:
                     self._outcomes.setdefault(record.token, Reason.HANDLER_RESTARTED.value)
@@ -152,7 +162,7 @@ class LedgerBook:
         rows = []
         spent = 0
         for token, order in self._orders.items():
-            spent += self._costs[token] + self._held[token]
+            spent += self._costs[token] + self._held[token] + self._grace[token]
             rows.append(
                 LedgerRow(
                     job=self._name,
@@ -165,6 +175,7 @@ class LedgerBook:
                     reserved=to_amount(order.reservation),
                     cost=to_amount(self._costs[token]),
                     held=to_amount(self._held[token]),
+                    grace=to_amount(self._grace[token]),
                     spent=to_amount(spent),
                     started_at=iso(order.at),
                 )

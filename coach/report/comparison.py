@@ -84,7 +84,7 @@ def progress(job: Job, tried: Sequence[Attempt], purse: Sequence[Balance], recor
     epochs = [each for each in job.full_epochs if each.report.value(job.metric) is not None]
     if not epochs:
         raise UserError(f"{job.name}: no whole epoch has ended yet, there is nothing to compare; coach why {job.name}")
-    start, stops = tried[0].order.at, pauses(records)
+    start, stops = tried[0].order.at, pauses(records, job.name)
     moments = [each.at for each in purse]
     better = min if job.spec.goal is Goal.MINIMIZE else max
     money, seconds, best = list[float](), list[float](), list[float]()

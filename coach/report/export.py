@@ -19,7 +19,7 @@ def export(jobs: Sequence[tuple[JobRow, Job, Sequence[Any]]], folder: Path) -> l
     The columns are those of `coach.report.row_types`; what is not known is empty. Returns the paths.
     Raises OSError.
     """
-    epochs = [row for _, job, records in jobs for row in epoch_rows(job, pauses(records))]
+    epochs = [row for _, job, records in jobs for row in epoch_rows(job, pauses(records, job.name))]
     tables = {
         "summary.csv": as_csv(JobRow, (row for row, _, _ in jobs)),
         "epochs.csv": as_csv(EpochRow, epochs),

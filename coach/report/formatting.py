@@ -138,10 +138,9 @@ def count(many: int, one: str, more: str | None = None) -> str:
 
 def resumes_from(job: Job) -> str:
     """Where a job goes on that is resumed: `the checkpoint of epoch 3`."""
-    program = job.spec.program
-    if not job.epochs or (program is not None and not program.resumes):
+    if not job.epochs or job.begins_anew:
         return "the start"
-    return f"the checkpoint of {job.epochs[-1].name}" if program is None else "its newest checkpoint"
+    return f"the checkpoint of {job.epochs[-1].name}" if job.spec.program is None else "its newest checkpoint"
 
 
 def limits(smallest: Allocation, largest: Allocation) -> str:

@@ -94,7 +94,9 @@ class EventFormatter:
     def _stopping(self, job: Job, record: ev.SuspendRequested) -> str | None:
         if not job.running:
             return None
-        if record.now or job.spec.program is not None:
+        if job.spec.program is not None and not record.now:
+            return f"stopping {job.name_of(job.running)}: its program is asked to end"
+        if record.now:
             return f"stopping {job.name_of(job.running)} now"
         return f"stopping at the end of {job.name_of(job.running)}"
 
@@ -169,6 +171,9 @@ class EventFormatter:
             return f"{cost} for functions held between epochs", False
         if record.charge is Charge.FAILED:
             return f"{cost} for an attempt that did not count", False
+        if record.charge is Charge.GRACE:
+            time = formatting.duration(record.until - (job.terminated_at or record.until))
+            return f"{cost} for {time} that the program took to end"
         epoch = next((e for e in reversed(job.epochs) if e.token == record.token), None)
         if epoch is None:
             return None
@@ -187,6 +192,12 @@ class EventFormatter:
         time = formatting.duration(epoch.seconds)
         cost = formatting.money(epoch.cost, _currency(job))
         return f"{epoch.name}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}"
+
+    def _signalled(self, _job: Job, record: ev.ProgramSignalled) -> str:
+        left = f"; it has {formatting.duration(record.grace)} until SIGKILL" if record.grace else ""
+        if record.signal == "should_stop()":
+            return f"should_stop() is true for the program{left}"
+        return f"{record.signal} to the program{left}"
 
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
         if record.reason in (Reason.SUSPENDED, Reason.CANCELLED_BY_USER):
@@ -260,6 +271,7 @@ _FORMATTERS: dict[type, Any] = {
     ev.ModelAccepted: EventFormatter._accepted,
     ev.EpochFailed: EventFormatter._failed,
     ev.PodLost: EventFormatter._lost,
+    ev.ProgramSignalled: EventFormatter._signalled,
     act.RollBack: EventFormatter._back,
     act.SetAllocation: EventFormatter._decide,
     act.ChooseNodes: EventFormatter._nodes,

@@ -116,7 +116,7 @@ class EpochRow:
     predicted_seconds: float | None
     predicted_seconds_low: float | None
     predicted_seconds_high: float | None
-    samples: int
+    samples: int | None  #: None: of a program, which says none
     epochs_trained: float  #: samples seen so far, over the size of the data set
     epochs_per_second: float
     new_group: bool  #: whether a new group was formed for it
@@ -149,7 +149,10 @@ class ForecastRow:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """The cost of one attempt of an epoch, in currency units. `held` pays for functions kept after it."""
+    """The cost of one attempt of an epoch, in currency units.
+
+    `held` pays for functions kept after it, `grace` for the time that its program took to end after SIGTERM.
+    """
 
     job: str
     epoch: int
@@ -161,6 +164,7 @@ class LedgerRow:
     reserved: float
     cost: float  #: the attempt itself
     held: float
+    grace: float
     spent: float  #: of the job, after it
     started_at: str | None
 

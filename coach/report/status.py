@@ -114,7 +114,7 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
                 evaluate_seconds=report.evaluate_seconds,
                 outside_seconds=gap + epoch.seconds - report.train_seconds - report.evaluate_seconds,
                 **bounds("predicted_seconds", epoch.predicted_seconds),
-                samples=report.samples,
+                samples=None if job.spec.program is not None else report.samples,
                 epochs_trained=epoch.epochs_trained,
                 epochs_per_second=epoch.epochs_per_second,
                 new_group=before is None or before.group != epoch.group,

@@ -33,7 +33,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     """
     if orphan and job.reason not in RESUMABLE:
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(job.full_epoch_count, 'epoch')}"
-        return [state, *_next_command(job), _money(job)]
+        return [state, *_next_command(job), f"Money: {_spent(job)}"]
     about = f" ({job.message})" if job.message else ""
     lines = [f"{job.name} is {job.state.value}: {job.reason.words}{about}"]
     if job.ended:
@@ -180,11 +180,15 @@ def _known(job: Job, now: float) -> Iterator[str]:
         )
 
 
+def _spent(job: Job) -> str:
+    ledger, budget = job.ledger, job.spec.budget
+    return f"{formatting.spent_of(ledger.spent, ledger.budget, job.price_book.currency, budget.account)} spent"
+
+
 def _money(job: Job) -> str:
     currency = job.price_book.currency
     ledger = job.ledger
-    account = job.spec.budget.account
-    spent = f"Money: {formatting.spent_of(ledger.spent, ledger.budget, currency, account)} spent"
+    spent = f"Money: {_spent(job)}"
     if job.billed_resources != NOTHING:
         spent += f", {formatting.amount(job.billed_rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:

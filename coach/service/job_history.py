@@ -40,8 +40,8 @@ class _Story:
 
     name: str
     accounts: LedgerBook
+    pauses: Pauses
     seq: int = 0
-    pauses: Pauses = field(default_factory=Pauses)
     lines: list[tuple[int, Line]] = field(default_factory=list)
     known: dict[str, Job] = field(default_factory=dict)
     narrator: EventFormatter = field(init=False)
@@ -89,7 +89,7 @@ class Stories:
 
     def _up_to_now(self, past: StoredJob) -> _Story:
         name = past.job.name
-        story = self._kept.pop(name, None) or _Story(name, LedgerBook(name))
+        story = self._kept.pop(name, None) or _Story(name, LedgerBook(name), Pauses(name))
         found = self._home.records_after(past, story.seq)
         decided = max((seq for seq, record in found if is_decision(record, name)), default=0)
         for seq, record in found:

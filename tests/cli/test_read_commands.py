@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ def test_why_says_what_the_money_is_kept_for(capsys: pytest.CaptureFixture[str],
     world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), FaultyDynamics())
     world.run(until=lambda: world.job("digits").full_epoch_count >= 1)
     keep(home, world)
-    code, out, _ = run(capsys, "why", "digits")
+    with closing(Journal.write(home.journal(1))):  # a handler runs it
+        code, out, _ = run(capsys, "why", "digits")
     assert code == 0
     assert re.search(r"; what is left is for the cheapest allocation, as \d\d epochs may remain$", out, re.M), out
 

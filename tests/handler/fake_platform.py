@@ -146,6 +146,9 @@ class FakePlatform:
         finally:
             del self.epochs[action.token]
 
+    async def kill_program(self, job: str) -> None:
+        """It has no programs."""
+
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         if token in self.epochs and not self.epochs[token].done():
             self.epochs[token].set_result(reason)

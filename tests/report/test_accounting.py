@@ -44,14 +44,26 @@ def test_money_over_time_never_exceeds_the_budget_and_ends_with_nothing_reserved
     assert entries[-1].reserved == 0
 
 
-def test_a_handler_that_died_is_a_pause_until_the_job_goes_on() -> None:
+@pytest.mark.parametrize("written_down", [False, True])
+def test_a_handler_that_died_is_a_pause_until_the_job_goes_on(written_down: bool) -> None:
     world = half_way()
     died = world.history[-1].at
     records = [r for r in world.history if r.job in ("", "digits")]
-    again = [ev.HandlerStarted(died + 500, world.reducer.nodes.all), ev.ResumeRequested(died + 501, "digits")]
+    again = [
+        *([ev.SuspendRequested(died + 499, "digits", True, by_user=False)] if written_down else []),
+        ev.HandlerStarted(died + 500, world.reducer.nodes.all),
+        ev.ResumeRequested(died + 501, "digits"),
+    ]
     last = records[-1].at
-    assert pauses([*records, *again]) == [(last, died + 501)]
+    assert pauses([*world.history, *again], "digits") == [(last, died + 501)]
     assert attempts([*records, *again], "digits")[-1].end == last
+
+
+def test_the_time_from_a_jobs_end_until_it_is_resumed_is_a_pause() -> None:
+    world = faulty_job()
+    ended = world.history[-1].at
+    again = ev.ResumeRequested(ended + 86400, "faulty", 1000)
+    assert pauses([*world.history, again], "faulty") == [(ended, ended + 86400)]
 
 
 def test_history_in_plain_words() -> None:

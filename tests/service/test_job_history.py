@@ -67,7 +67,7 @@ def test_a_record_is_read_once_and_the_books_are_those_of_all_records(
     records = own(world.history, "digits")
     assert counting.read == [before, 0, len(records) - before]
     assert books.ledger == ledger(records, "digits")
-    assert books.pauses == pauses(records)
+    assert books.pauses == pauses(records, "digits")
     assert books.seq == counting.records_after(past, 0)[-1][0]
 
 

@@ -145,6 +145,9 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
         return
     _section(screen, f"Ledger, in {currency}")
     sizes = [Allocation(row.workers, row.servers).cell for row in rows]
+    grace: dict[Header, list[str]] = {}
+    if any(row.grace for row in rows):
+        grace = {("GRACE", "right"): [formatting.amount(row.grace) for row in rows]}
     columns: dict[Header, list[str]] = {
         ("EPOCH", "right"): [str(row.epoch) for row in rows],
         ("ATTEMPT", "right"): [str(row.attempt) for row in rows],
@@ -153,6 +156,7 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
         ("RESERVED", "right"): [formatting.amount(row.reserved) for row in rows],
         ("COST", "right"): [formatting.amount(row.cost) for row in rows],
         ("IDLE", "right"): [formatting.amount(row.held) for row in rows],
+        **grace,
         ("SPENT", "right"): [formatting.amount(row.spent) for row in rows],
     }
     _indented(screen, table(columns, keys=2))

@@ -144,6 +144,11 @@ class StopEpoch(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class KillProgram(Action):
+    """End the job's program now, which has begun to end: what is left of its grace period is not waited for."""
+
+
+@dataclass(frozen=True, slots=True)
 class RollBack(Action):
     """Keep only the first `epochs` epochs: the last one's checkpoint is lost, so that epoch runs again.
 

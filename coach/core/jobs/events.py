@@ -159,6 +159,16 @@ class TimerFired(JobEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramSignalled(JobEvent):
+    """The job's program got `signal`: SIGTERM or a yes to `should_stop()`, after which it has `grace` seconds, or
+    SIGKILL, which ends all of it.
+    """
+
+    signal: str
+    grace: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested(JobEvent):
     """The user cancels the job."""
 

@@ -65,6 +65,8 @@ def _happened(job: Job, event: ev.Event) -> Phase | None:
             _models_fitted(job, event)
         case ev.TimerFired():
             job.timer = ""
+        case ev.ProgramSignalled():
+            job.terminated_at = event.at if job.terminated_at is None else job.terminated_at
         case ev.CancelRequested():
             job.cancel = job.cancel or not job.ended
         case ev.SuspendRequested():
@@ -283,6 +285,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.attempts += 1
     job.last_token = action.token
     job.ledger.reserve(action.reservation)
+    job.terminated_at = None
     job.billed_pods = tuple(job.pods[pod].pod for pod in action.pods)
     job.billed_until = action.at
     job.billed_book = job.book_on(action.nodes)

@@ -125,6 +125,9 @@ class Job:
     billed_until: float = 0.0
     lease_until: float = 0.0
     unbilled_invocations: int = 0
+    terminated_at: float | None = (
+        None  #: when its program got a signal: what it holds from then on is its grace period's
+    )
     billed_book: PriceBook | None = None  #: the prices of what is reserved, and paid out of it
     machines_paid: dict[str, float] = field(default_factory=dict)  #: by the hour: until when each is paid
 
@@ -373,6 +376,11 @@ class Job:
     def epochs_changed(self) -> None:
         """Drop the cached values that were computed from the epochs."""
         self._times = self._full_epoch_count = None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it is a program that trains from its beginning whenever it is started."""
+        return self.spec.program is not None and not self.spec.program.resumes
 
     @property
     def elastic(self) -> bool:

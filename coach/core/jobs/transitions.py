@@ -42,6 +42,7 @@ TRANSITIONS: dict[type, Next] = {
     ev.EpochFailed: {RUNNING: (IDLE,)},
     ev.ModelsFitted: {FITTING: (IDLE,)},
     ev.TimerFired: {PAUSED: (IDLE,), **_same(IDLE, DEPLOYING, RUNNING)},
+    ev.ProgramSignalled: _same(*Phase),
     # What users ask for.
     ev.CancelRequested: _same(*Phase),
     ev.SuspendRequested: _same(*Phase),
@@ -62,6 +63,7 @@ TRANSITIONS: dict[type, Next] = {
     act.RunEpoch: {DEPLOYING: (RUNNING,)},
     act.ExtendEpoch: _same(RUNNING),
     act.StopEpoch: _same(RUNNING),
+    act.KillProgram: _same(IDLE, DEPLOYING, RUNNING, PAUSED, ENDING),
     act.Settle: _same(IDLE, DEPLOYING, RUNNING, FITTING, PAUSED, ENDING),
     act.FitModels: {IDLE: (FITTING,)},
     act.RollBack: _same(IDLE, DEPLOYING),

@@ -259,6 +259,9 @@ class Reducer:
                     self._extend(job, event.at)
                 elif job.phase is Phase.IDLE:
                     self._runnable.add(job.name)
+            case ev.ProgramSignalled():
+                if not job.running and job.terminated_at == event.at:  # that of a running epoch is paid with it
+                    self._settle(job, event.at, Charge.RELEASE)
             case ev.CancelRequested() | ev.SuspendRequested():
                 self._stop_requested(job, event)
             case ev.PriorityChanged():
@@ -344,7 +347,8 @@ class Reducer:
         return job.spec.elastic and whole and may_go and by_chance and bool(others)
 
     def _pods_released(self, job: Job, at: float) -> None:
-        self._settle(job, at, Charge.EPOCH if job.running else Charge.RELEASE)
+        ended = Charge.GRACE if job.terminated_at == job.billed_until else Charge.RELEASE
+        self._settle(job, at, Charge.EPOCH if job.running else ended)
         if job.phase is Phase.ENDING:
             self._finish_ending(job, at)
         elif job.phase is Phase.DEPLOYING:
@@ -356,7 +360,11 @@ class Reducer:
     def _epoch_failed(self, job: Job, event: ev.EpochFailed, order: act.RunEpoch) -> None:
         ended = event.reason is Reason.PROGRAM_ENDED
         away = {pod.node for pod in job.billed_pods} - {node.name for node in self.nodes.available}
-        self._settle(job, event.at, Charge.EPOCH if ended else Charge.FAILED)
+        charge = Charge.EPOCH if ended else Charge.FAILED
+        if job.terminated_at is not None:
+            self._settle(job, job.terminated_at, charge)
+            charge = Charge.GRACE
+        self._settle(job, event.at, charge)
         decided = self._view(job).stop_decision if event.reason is Reason.DEADLINE_EXCEEDED else None
         if ended or decided:
             self._finish(job, event.at, *(decided or stopping_rules.program_ended(job, event.message)))
@@ -382,19 +390,27 @@ class Reducer:
                 self._capacity_changed()
 
     def _stop_requested(self, job: Job, event: ev.CancelRequested | ev.SuspendRequested) -> None:
+        if job.spec.program is not None and self._ends(job) and (isinstance(event, ev.CancelRequested) or event.now):
+            self._emit(act.KillProgram(event.at, job.name))
         if job.ended or job.phase is Phase.ENDING:
             return
         # A program's next report may be an hour away, and is no checkpoint.
         at_once = isinstance(event, ev.CancelRequested) or event.now or job.spec.program is not None
         reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelRequested) else Reason.SUSPENDED
         if job.running:
-            if at_once:
+            if at_once and job.stopping != job.running.token:
                 self._emit(act.StopEpoch(event.at, job.name, job.running.token, reason))
         elif job.phase is not Phase.FITTING:
             self._advance(job, event.at)
         if self.policy.mini_epochs:
             # Others may wait for mini-epochs that it does not train now.
             self._capacity_changed()
+
+    @staticmethod
+    def _ends(job: Job) -> bool:
+        """Whether its program was asked to end, and has not ended yet."""
+        stopping = job.running is not None and job.stopping == job.running.token
+        return stopping or any(held.releasing for held in job.pods.values())
 
     # -- the steps of a job -------------------------------------------------------------------------------
 
@@ -753,7 +769,7 @@ class Reducer:
         alike = job.elastic and served == (allocation.servers > 0)
         same = job.group != "" and (alike or job.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
-        if job.spec.program is not None and not job.spec.program.resumes and not same and job.epochs:
+        if job.begins_anew and not same and job.epochs:
             self._emit(act.RollBack(at, job.name, 0, "the program starts from its beginning"))
         number = len(job.epochs) + 1
         self._emit(
@@ -824,7 +840,7 @@ class Reducer:
         program = job.spec.program
         if program is not None and program.resumes and reason is Reason.PROGRAM_FAILED:
             retry = Retry.BOUNDED
-        elif program is not None and not program.resumes and ran and retry is Retry.BOUNDED:
+        elif job.begins_anew and ran and retry is Retry.BOUNDED:
             retry = Retry.NEVER  # it would begin from nothing
         if retry is Retry.FREE or job.cancel:
             self._runnable.add(job.name)

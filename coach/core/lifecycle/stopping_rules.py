@@ -99,7 +99,8 @@ def ends_early(job: Job) -> bool:
 def standstill(job: Job) -> tuple[Reason, str]:
     """Why a stopped job does nothing more, and the command that resumes it."""
     why = f"{job.stopped_why}; " if job.stopped_why else ""
-    done = f"{why}after {job.full_epoch_count} epochs; go on with:"
+    anew = "; its program begins anew, as nothing says that it --resumes" if job.begins_anew and job.epochs else ""
+    done = f"{why}after {job.full_epoch_count} epochs{anew}; go on with:"
     if job.stopped_by_user:
         return Reason.SUSPENDED, f"{done} coach resume {job.name}"
     return Reason.HANDLER_STOPPED, f"{done} coach serve, or coach resume {job.name}"

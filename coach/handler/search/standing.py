@@ -284,7 +284,7 @@ def failure(job: Job) -> bool:
 
 def _can_go_on(job: Job) -> bool:
     """Whether a paused trial loses nothing when it goes on: a program that does not resume would begin anew."""
-    return job.spec.program is None or job.spec.program.resumes or not job.epochs
+    return not (job.begins_anew and job.epochs)
 
 
 def _epoch_cost(job: Job) -> float:

@@ -171,7 +171,7 @@ class KubernetesPlatform:
             for collection in self._followed:
                 undo.push_async_callback(collection.close)
                 await collection.open()
-            tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose)
+            tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose, self._signalled)
             if self._api.inside:
                 # Of a headless Service: its name is this handler's address, and the next one's.
                 where = f"{self._settings.handler}.{self._api.namespace}.svc:{program_status.PORT}"
@@ -368,6 +368,10 @@ class KubernetesPlatform:
         """Let the program of a running epoch go on until `due`."""
         self._programs.extend_epoch(token, due)
 
+    async def kill_program(self, job: str) -> None:
+        """End a job's program now."""
+        self._programs.kill(job)
+
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
         if token in self._epochs:
@@ -535,6 +539,9 @@ class KubernetesPlatform:
             if pods.address(found) == address:
                 return name
         return None
+
+    def _signalled(self, job: str, signal: str, grace: float) -> None:
+        self._events.program_signalled(job, signal, grace)
 
     def _lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """A pod that was ready is so no longer: report it, and end what is left of it."""

@@ -38,6 +38,8 @@ class Cluster:
     now: Callable[[], float]
     #: Reports a pod as lost, and ends what is left of it.
     lose: Callable[[PodId, Reason, str], None]
+    #: Reports a signal that a job's program got, and the seconds that it then has.
+    signalled: Callable[[str, str, float], None]
 
 
 class WorkerPod:
@@ -77,6 +79,7 @@ class WorkerPod:
             grace = max(grace, self._run.grace)
         self.sender.flags.stop = True
         self._cause = self._cause or cause
+        self._run.ends(self, grace)
         self._cluster.keep(self._delete(grace_seconds(grace)))
 
     def lose(self, words: str) -> None:

@@ -72,7 +72,7 @@ class LocalPlatform:
         self._given_up: dict[PodId, str] = {}
         self._addresses = _addresses(nodes)
         self._key = secrets.token_hex()  #: from which each group has its own
-        self._programs = Programs(logs, now)
+        self._programs = Programs(logs, now, self._signalled)
         self._program_nodes: dict[PodId, str] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
@@ -210,6 +210,13 @@ class LocalPlatform:
     async def extend_epoch(self, token: str, due: float) -> None:
         """Let the running epoch of a program go on until `due`."""
         self._programs.extend_epoch(token, due)
+
+    async def kill_program(self, job: str) -> None:
+        """End a job's program now."""
+        self._programs.kill(job)
+
+    def _signalled(self, job: str, signal: str, grace: float) -> None:
+        self._events.program_signalled(job, signal, grace)
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ MARGIN = 0.05
 
 #: Called with a report, and the seconds since the program's start.
 Heard = Callable[[ProgramReport, float], None]
+#: Called with a signal that the program got, and the seconds that it then has.
+Signalled = Callable[[str, float], None]
 #: Called with a worker's name when its program calls `group_changed`; `Worker.answer` answers.
 Called = Callable[[str], None]
 
@@ -65,9 +68,17 @@ class Worker:
     """One worker's process, from `start` until `ended`."""
 
     def __init__(
-        self, supervisor: asyncio.subprocess.Process, name: str, mark: str, heard: Heard, called: Called | None
+        self,
+        supervisor: asyncio.subprocess.Process,
+        name: str,
+        mark: str,
+        heard: Heard,
+        *,
+        called: Called | None,
+        signalled: Signalled | None,
     ):
         self.name = name
+        self._signalled = signalled
         self._supervisor = supervisor
         self._mark = mark
         self._called = called
@@ -76,7 +87,9 @@ class Worker:
         self.ended = asyncio.create_task(self._follow(heard))
 
     @classmethod
-    async def start(cls, order: Order, heard: Heard, called: Called | None = None) -> Worker:
+    async def start(
+        cls, order: Order, heard: Heard, called: Called | None = None, signalled: Signalled | None = None
+    ) -> Worker:
         """Start it. Without `called` its group never changes. Raises OSError."""
         supervisor = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "coach.platforms.local.supervisor"),
@@ -87,7 +100,7 @@ class Worker:
             start_new_session=True,
         )
         mark = uuid.uuid4().hex
-        worker = cls(supervisor, order.name, f"{MARK}={mark}", heard, called)
+        worker = cls(supervisor, order.name, f"{MARK}={mark}", heard, called=called, signalled=signalled)
         worker._send(asdict(replace(order, env={**order.env, MARK: mark})))
         return worker
 
@@ -115,6 +128,10 @@ class Worker:
                 said = json.loads(line)
                 if "code" in said:
                     return Ended(**said)
+                if "signal" in said:
+                    if self._signalled is not None:
+                        self._signalled(said["signal"], said["grace"])
+                    continue
                 if "works" in said:
                     self.worked = asyncio.get_running_loop().time()
                     continue
@@ -137,8 +154,12 @@ class Worker:
 class Run:
     """The workers of a job from their start to their end."""
 
-    def __init__(self, spec: JobSpec, action: RunEpoch, stopped: float) -> None:
-        """`stopped`: seconds in which the processes before these ended for a change."""
+    def __init__(self, spec: JobSpec, action: RunEpoch, stopped: float, signalled: Signalled) -> None:
+        """`stopped`: seconds in which the processes before these ended for a change.
+
+        `signalled` is called with the first SIGTERM and the first SIGKILL that one of its workers gets.
+        """
+        self._signalled, self._signals = signalled, set[str]()
         self.group = action.group
         #: The names of the workers that it is to have.
         self.names = [pod.name for pod in sorted(action.pods)]
@@ -180,7 +201,13 @@ class Run:
 
     async def start_worker(self, order: Any, heard: Heard) -> Any:
         """Start one worker. Raises OSError."""
-        return await Worker.start(order, heard, self._members.called)
+        return await Worker.start(order, heard, self._members.called, self.got)
+
+    def got(self, name: str, grace: float) -> None:
+        """One of its workers got this signal."""
+        if name not in self._signals:
+            self._signals.add(name)
+            self._signalled(name, grace)
 
     def _answer(self, name: str, what: Mapping[str, object]) -> None:
         for worker in self._workers:
@@ -237,6 +264,11 @@ class Run:
         for worker in self._workers:
             worker.end(grace)
         await asyncio.wait({self.over})
+
+    def kill(self) -> None:
+        """End all workers now, also where their end is waited for."""
+        for worker in self._workers:
+            worker.end(0.0)
 
     async def saved(self) -> None:
         """Return when the checkpoint is there that the program writes after a report, or when it is late."""
@@ -385,11 +417,16 @@ def _nothing(_report: ProgramReport, _seconds: float) -> None:
 class Programs:
     """The programs of all jobs on this machine. `logs(job)` is the folder for a job's logs."""
 
-    def __init__(self, logs: Callable[[str], Path], now: Callable[[], float]) -> None:
+    def __init__(
+        self, logs: Callable[[str], Path], now: Callable[[], float], signalled: Callable[[str, str, float], None]
+    ) -> None:
+        """`signalled` is called with a job and a signal that its program got."""
         self._logs = logs
         self._now = now
+        self._signalled = signalled
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, Run] = {}
+        self._ending: dict[str, Run] = {}
         #: By job: the seconds that its last stop took, until it is started again.
         self._ends: dict[str, float] = {}
 
@@ -400,7 +437,9 @@ class Programs:
         if run is None or run.group != action.group:
             if run is not None:
                 await run.end(0.0)
-            run = self._runs[action.job] = Run(order.spec.spec, action, self._ends.pop(action.job, 0.0))
+            run = self._runs[action.job] = Run(
+                order.spec.spec, action, self._ends.pop(action.job, 0.0), partial(self._signalled, action.job)
+            )
             group = _variables(action.group, action.pods)
             await run.start([self._order(order, pod, group, cpus(pod)) for pod in sorted(action.pods)])
         elif set(run.names) != {pod.name for pod in action.pods}:
@@ -438,14 +477,23 @@ class Programs:
         if run is not None and kept and run.regroups and await run.leave(_variables(run.group, kept)):
             return
         if (run := self._runs.pop(job, None)) is not None:
-            began = self._now()
-            await run.saved()
-            await run.end(run.grace)
+            began, self._ending[job] = self._now(), run
+            try:
+                await run.saved()
+                await run.end(run.grace)
+            finally:
+                del self._ending[job]
             self._ends[job] = self._now() - began
+
+    def kill(self, job: str) -> None:
+        """End a job's program now."""
+        for runs in (self._runs, self._ending):
+            if job in runs:
+                runs[job].kill()
 
     async def close(self) -> None:
         """End all programs at once."""
-        await asyncio.gather(*(run.end(0.0) for run in self._runs.values()))
+        await asyncio.gather(*(run.end(0.0) for run in (*self._runs.values(), *self._ending.values())))
 
     def _order(self, order: EpochOrder, pod: PodId, groups: Variables, cpus: Sequence[int] | None) -> Order:
         spec, action = order.spec.spec, order.action

@@ -9,7 +9,8 @@ Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets th
 `{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds, and `{"group": ...}` answers its call of
 `group_changed`. Answers are lines of JSON on standard output: a `ProgramReport` with `"seconds": s`, s seconds after
 the start, `{"works": true}` where its processes have computed, read or written since the last look, `{"call": true}`
-for a call of `group_changed`, and at last an `Ended`.
+for a call of `group_changed`, `{"signal": "SIGTERM", "grace": s}` when the program gets it, or SIGKILL, or a yes to
+`should_stop()`, and at last an `Ended`.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ class _Supervisor:
             self._ask_to_end(program)
         elif now >= self._terminate:
             self._terminate = float("inf")
-            program.terminate()
+            self._terminate_now(program)
 
     def _ask_to_end(self, program: subprocess.Popen[bytes]) -> None:
         """SIGTERM; a program that asks is answered first, and gets it later."""
@@ -219,8 +220,13 @@ class _Supervisor:
         if self._flags.asks:
             left = self._due - time.monotonic()
             self._terminate = self._due - min(LAST_WARNING_SECONDS, left / 2)
+            _say({"signal": "should_stop()", "grace": max(0.0, left)})
         else:
-            program.terminate()
+            self._terminate_now(program)
+
+    def _terminate_now(self, program: subprocess.Popen[bytes]) -> None:
+        _say({"signal": "SIGTERM", "grace": max(0.0, self._due - time.monotonic())})
+        program.terminate()
 
     def _obey(self, program: subprocess.Popen[bytes]) -> None:
         read = b""
@@ -258,6 +264,7 @@ class _Supervisor:
 
     def _kill(self) -> None:
         self._killed = True
+        _say({"signal": "SIGKILL", "grace": 0.0})
         for pid in self._below():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

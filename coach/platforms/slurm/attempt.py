@@ -144,12 +144,13 @@ class RankWorker:
         if metrics:
             since = self.began() / 1e9
             reader = await MetricReader.start(run.wanted, run.said, str(self._files), since, again=run.again)
-        self._mark = run.mark
+        self._run, self._mark = run, run.mark
         self.ended = asyncio.create_task(self._follow(Printed(self._log, self.name, reader)))
 
     def end(self, grace: float, cause: str = "asked") -> None:
         """SIGTERM now, SIGKILL after `grace` seconds, for all workers of the job."""
         self._cause = self._cause or cause
+        self._run.ends(self, grace)
         self.attempt.tell(end=grace, cause=cause)
 
     def lose(self, words: str) -> None:

@@ -61,7 +61,7 @@ class SlurmPrograms(LoggedPrograms):
     """The programs of all jobs of a handler."""
 
     def __init__(self, platform: SlurmPlatform, now: Callable[[], float], logs: Callable[[str], Path]) -> None:
-        super().__init__(now, platform.lose)
+        super().__init__(now, platform.lose, platform.signalled)
         self._attempts, self._logs = platform.attempts, logs
 
     def worker(self, pod: PodId, order: EpochOrder) -> RankWorker:
@@ -202,6 +202,14 @@ class SlurmPlatform:
     async def extend_epoch(self, token: str, due: float) -> None:
         """Let the running epoch of a program go on until `due`."""
         self._programs.extend_epoch(token, due)
+
+    async def kill_program(self, job: str) -> None:
+        """End a job's program now."""
+        self._programs.kill(job)
+
+    def signalled(self, job: str, signal: str, grace: float) -> None:
+        """A job's program got a signal."""
+        self._events.program_signalled(job, signal, grace)
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the program of a running epoch."""

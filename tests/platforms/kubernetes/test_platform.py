@@ -108,12 +108,16 @@ class Heard:
         self.lost: list[tuple[PodId, Reason, str]] = []
         self.pending: list[tuple[PodId, Reason, str]] = []
         self.clusters: list[Cluster] = []
+        self.signals: list[tuple[str, str, float]] = []
 
     def pod_lost(self, pod: PodId, reason: Reason, message: str) -> None:
         self.lost.append((pod, reason, message))
 
     def pod_pending(self, pod: PodId, reason: Reason, message: str) -> None:
         self.pending.append((pod, reason, message))
+
+    def program_signalled(self, job: str, signal: str, grace: float) -> None:
+        self.signals.append((job, signal, grace))
 
     def nodes_changed(self, cluster: Cluster) -> None:
         self.clusters.append(cluster)

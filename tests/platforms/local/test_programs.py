@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.money import Charge
@@ -28,6 +29,9 @@ from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.platform import LocalPlatform
 from coach.platforms.local.supervisor import descendants
 from coach.plugins import policy
+from coach.report.accounting import ledger
+from coach.report.formatting import duration
+from coach.report.history import history
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -147,15 +151,49 @@ signal.signal(signal.SIGTERM, leave)
     assert trained.reason is Reason.TARGET_REACHED
     assert (tmp_path / "last.ckpt").read_text() == "whole"
     paid(trained, records)
-    [last] = [one for one in records if isinstance(one, act.Settle) and one.charge is Charge.RELEASE][-1:]
+    assert [(one.signal, one.grace > 4.0) for one in records if isinstance(one, ev.ProgramSignalled)] == [
+        ("SIGTERM", True)
+    ]
+    [last] = [one for one in records if isinstance(one, act.Settle) and one.charge is Charge.GRACE]
     assert last.amount >= 0.3 * 0.001 * 1e9, "the grace period is paid like training"
+    [row] = [row for row in ledger(records, "own") if row.grace]
+    assert row.grace == pytest.approx(last.amount / 1e9) and row.held < row.grace
+    assert f"EUR for {duration(last.until - _at(records))} that the program took to end" in "\n".join(
+        line.text for line in history(records)
+    )
 
 
 def test_a_program_that_ignores_sigterm_is_killed_within_what_is_paid(tmp_path: Path) -> None:
     script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + LEARNS
     trained, records = train(tmp_path, job(tmp_path, script, grace=1))
     assert trained.reason is Reason.TARGET_REACHED
+    assert [one.signal for one in records if isinstance(one, ev.ProgramSignalled)] == ["SIGTERM", "SIGKILL"]
     paid(trained, records)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["at its target", "in an epoch"])
+def test_whoever_stops_a_program_again_while_it_ends_does_not_wait_for_its_grace_period(
+    tmp_path: Path, early: bool
+) -> None:
+    stops: list[bool] = []
+
+    def then(handler: Handler) -> None:
+        own = handler.jobs.get("own")
+        ends = own is not None and own.terminated_at is not None
+        if ends not in stops and (ends or (early and own is not None and own.epochs)):
+            stops.append(ends)
+            handler.suspend(["own"], now=ends)
+
+    script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + LEARNS
+    aim = {"metric": "val_loss", "value": 0.0001 if early else 0.25, "epochsInARow": 1}
+    stopped, records = train(tmp_path, job(tmp_path, script, grace=3600, amount=100.0, target=aim), then)
+    assert stopped.reason is (Reason.SUSPENDED if early else Reason.TARGET_REACHED)
+    assert [one.signal for one in records if isinstance(one, ev.ProgramSignalled)] == ["SIGTERM", "SIGKILL"]
+    paid(stopped, records)
+
+
+def _at(records: list[Any]) -> float:
+    return next(one.at for one in records if isinstance(one, ev.ProgramSignalled))
 
 
 @pytest.mark.parametrize(
