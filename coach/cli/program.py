@@ -47,9 +47,9 @@ Metric = Annotated[
     typer.Option(
         metavar="PATTERN|SOURCE",
         help="Of a program: where the target's metric is: a regular expression for what it prints, with one group, "
-        "such as 'val loss: ([0-9.]+)'; or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or status, with "
-        "#NAME where it has another name there. Without it, `name: 0.31`, `name=0.31`, `name 0.31`, lines of JSON and "
-        "what the program sends are found.",
+        "such as 'val loss: ([0-9.]+)'; or csv:FILE, jsonl:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or "
+        "status, with #NAME where it has another name there. Without it, `name: 0.31`, `name=0.31`, `name 0.31`, lines "
+        "of JSON and what the program sends are found.",
     ),
 ]
 Name = Annotated[str, typer.Option(metavar="NAME", help="Of a program: the job's name; without it, the script's.")]

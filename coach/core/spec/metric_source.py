@@ -10,7 +10,7 @@ EPOCH = "epoch"
 #: What names another source of a metric than a pattern: a file, or what the program sends or prints by names. Behind #
 #: is the metric's name there.
 _SOURCE = re.compile(
-    r"(?:(?P<file>csv|trainer-state|tensorboard):(?P<where>[^#\x00]+)|(?P<sent>lines|status))(?:#(?P<name>[^#\x00]+))?"
+    r"(?:(?P<file>csv|jsonl|trainer-state|tensorboard):(?P<where>[^#\x00]+)|(?P<sent>lines|status))(?:#(?P<name>[^#\x00]+))?"
 )
 
 #: A number as programs print it.
@@ -19,7 +19,9 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Inf
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """Where a metric comes from. `kind`: `pattern`, `lines`, `status`, `csv`, `trainer-state` or `tensorboard`.
+    """Where a metric comes from.
+
+    `kind`: `pattern`, `lines`, `status`, or that of a file: `csv`, `jsonl`, `trainer-state` or `tensorboard`.
 
     `where` is the pattern, or the file, in whose name * and ** may be; `name` is what the metric is called there.
     """

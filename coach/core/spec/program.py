@@ -81,7 +81,8 @@ def _words(metric: str) -> set[str]:
 def _source(text: str) -> str:
     if MetricSource.read("", text).kind != "pattern":
         return text
-    right = r"such as 'val loss: ([0-9.]+)', or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or status"
+    files = "csv:FILE, jsonl:FILE, trainer-state:FILE, tensorboard:FOLDER"
+    right = rf"such as 'val loss: ([0-9.]+)', or {files}, lines or status"
     try:
         found = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
@@ -137,9 +138,9 @@ class Program(SpecModel):
         default={}, max_length=32, examples=[{"eval_loss": "val loss: ([0-9.]+)", "f1": "csv:logs/metrics.csv#val/f1"}]
     )
     """Where each metric comes from: a regular expression for the lines that the command prints, with one group, around
-    the number; or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines (JSON) or status, each with `#NAME` where the
-    metric has another name there. One that is not here is found in lines and status; in lines also as `name: 0.31`,
-    `name=0.31` or `name 0.31`. `epoch` is the learning curve's axis.
+    the number; or csv:FILE, jsonl:FILE, trainer-state:FILE, tensorboard:FOLDER, lines (JSON) or status, each with
+    `#NAME` where the metric has another name there. One that is not here is found in lines and status; in lines also as
+    `name: 0.31`, `name=0.31` or `name 0.31`. `epoch` is the learning curve's axis.
     """
     samples_per_epoch: StrictInt | None = Field(default=None, ge=1, le=10**15, examples=[60000])
     """Samples in one pass over the data, where the program reports `samples` in place of an epoch."""

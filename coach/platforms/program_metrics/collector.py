@@ -98,7 +98,7 @@ def follow(files: Sequence[Followed], over: threading.Event, take: Callable[[str
     while files:
         last, began = over.is_set(), time.monotonic()
         for one in files:
-            for record in one.records():
+            for record in one.records(last=last):
                 take(one.source.kind, record, one.source.where)
         if last:
             return

@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.spec.metric_source import MetricSource
-from coach.platforms.program_metrics.base import numbers
+from coach.platforms.program_metrics.base import EPOCH_NAMES, numbers
 from coach.platforms.program_metrics.tensorboard import LONGEST_RECORD, records, scalars
+from coach.platforms.program_metrics.text import EVALUATION, PARTS, TRAINING, number, words_of
 
 Record = Mapping[Any, Any]
 
 #: Names of files in a folder that is named in place of a file.
 USUAL_NAMES = {
     "csv": "metrics.csv",
+    "jsonl": "*.jsonl",
     "trainer-state": "trainer_state.json",
     "tensorboard": "events.out.tfevents.*",
 }
@@ -58,16 +60,41 @@ class Followed:
         self._elsewhere = since < math.inf
         self._known = _Known()
         self._files: dict[str, _File] = {}
+        self._owners: dict[Any, str] = {}  #: of each name, which evaluation's files have it
+        self._waits: dict[str, Record | None] = {}  #: the first record of each file of a training
         for name in self._names():
             with contextlib.suppress(OSError):
                 if (self._directory / name).stat().st_mtime < since:
                     self._file(name).pass_over()
         self._known.begin()
 
-    def records(self) -> Iterator[Record]:
-        """What was written since the last look."""
-        for name in self._names():
-            yield from self._file(name).look()
+    def records(self, *, last: bool = False) -> Iterator[Record]:
+        """What was written since the last look; the `last` one has all.
+
+        Where folders say on what their files' values were measured, as Keras's `train` and `validation`, those of one
+        evaluation count alone. The first record of a training waits for the second: by then an evaluation has come.
+        """
+        parts = {name: _part(name) for name in self._names()}
+        for name in sorted(parts, key=lambda name: parts[name] not in EVALUATION):
+            part = parts[name]
+            for record in self._file(name).look():
+                if part in EVALUATION:
+                    for key in record:
+                        self._owners.setdefault(key, part)
+                if part in TRAINING and name not in self._waits:
+                    self._waits[name] = record
+                    continue
+                yield from self._owned(self._waits.get(name), part)
+                self._waits[name] = None
+                yield from self._owned(record, part)
+        for name, record in self._waits.items() if last else ():
+            yield from self._owned(record, parts.get(name, ""))
+
+    def _owned(self, record: Record | None, part: str) -> Iterator[Record]:
+        """What of a record counts, if anything."""
+        found = {key: value for key, value in (record or {}).items() if self._owners.get(key, part) == part}
+        if any(key not in EPOCH_NAMES for key in found):
+            yield found
 
     def _file(self, name: str) -> _File:
         if name not in self._files:
@@ -91,6 +118,11 @@ class Followed:
             with contextlib.suppress(OSError):
                 folder = (root / name).is_dir()
             yield from _paths(f"{glob.escape(name)}/**/{usual}", root) if folder else (name,)
+
+
+def _part(name: str) -> str:
+    """What a file's values were measured on, as its folders say it; or ""."""
+    return next((word for folder in Path(name).parts[-2::-1] for word in words_of(folder) if word in PARTS), "")
 
 
 def _paths(pattern: str, root: Path) -> Iterator[str]:
@@ -171,18 +203,17 @@ class _File:
         raise NotImplementedError
 
 
-class _Csv(_File):
-    """Lightning's `metrics.csv`, Keras's CSVLogger: names in the first line; fields may be empty."""
+class _Lines(_File):
+    """A text that grows by whole lines."""
 
     def __init__(self, path: Path, known: _Known) -> None:
         super().__init__(path, known)
-        self._header = b""
         self._cut = False  #: the rest of a line that is too long is left out
         self._again = False  #: the file was written anew: what is known of it may come again
 
     def _begin_anew(self) -> None:
         self._again = self._offset > 0
-        self._offset, self._header, self._last, self._cut = 0, b"", b"", False
+        self._offset, self._last, self._cut = 0, b"", False
 
     def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
         if os.pread(file.fileno(), len(self._last), self._offset - len(self._last)) != self._last:
@@ -196,21 +227,53 @@ class _Csv(_File):
         self._last = data[max(0, whole - LAST_BYTES) : whole] or self._last
         for line in data[:whole].splitlines():
             if not self._cut and len(line) <= LONGEST_LINE and line.strip():
-                if not self._header:
-                    self._header = line
-                    continue
-                record = self._row(line)
-                if self._known.add(record) or not self._again:
+                record = self._record(line.decode(errors="replace"))
+                if record is not None and (self._known.add(record) or not self._again):
                     self._again = False
                     yield record
             self._cut = False
 
-    def _row(self, line: bytes) -> Record:
-        header = self._header.decode(errors="replace").lstrip("\ufeff")
-        delimiter = max(",;\t", key=header.count)
-        with contextlib.suppress(csv.Error, ValueError):
-            names, fields = csv.reader([header, line.decode(errors="replace")], delimiter=delimiter)
-            return {name.strip(): field.strip() for name, field in zip(names, fields, strict=False) if field}
+    def _record(self, line: str) -> Record | None:
+        raise NotImplementedError
+
+
+class _JsonLines(_Lines):
+    """An object of JSON in each line."""
+
+    def _record(self, line: str) -> Record | None:
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            return record if isinstance(record, dict) else None
+        return None
+
+
+class _Csv(_Lines):
+    """Lightning's `metrics.csv`, Keras's CSVLogger: names in the first line; fields may be empty.
+
+    A line of names has the names from then on: a run that is resumed may have other columns.
+    """
+
+    def __init__(self, path: Path, known: _Known) -> None:
+        super().__init__(path, known)
+        self._names: list[str] = []
+        self._delimiter = ","
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._names = []
+
+    def _record(self, line: str) -> Record | None:
+        if not self._names:
+            line = line.lstrip("\ufeff")
+            self._delimiter = max(",;\t", key=line.count)
+        with contextlib.suppress(csv.Error):
+            [fields] = csv.reader([line], delimiter=self._delimiter)
+            fields = [field.strip() for field in fields]
+            numbers_in = any(number(field) is not None or not field for field in fields)
+            if not self._names or (not numbers_in and set(fields) & set(self._names)):
+                self._names = fields
+                return None
+            return {name: field for name, field in zip(self._names, fields, strict=False) if field}
         return {}
 
 
@@ -259,7 +322,12 @@ class _Events(_File):
             yield found
 
 
-_KINDS: dict[str, type[_File]] = {"csv": _Csv, "trainer-state": _TrainerState, "tensorboard": _Events}
+_KINDS: dict[str, type[_File]] = {
+    "csv": _Csv,
+    "jsonl": _JsonLines,
+    "trainer-state": _TrainerState,
+    "tensorboard": _Events,
+}
 
 
 def written_since(directory: Path, since: float) -> Iterator[tuple[str, str, list[str]]]:

@@ -219,3 +219,41 @@ def test_a_long_file_of_earlier_runs_is_passed_over(tmp_path: Path, monkeypatch:
     files = followed(tmp_path, "csv:a.csv")
     add(tmp_path / "a.csv", "2\n")
     assert new(files) == [{"loss": "2"}]
+
+
+def test_a_second_line_of_names_has_the_names_from_then_on(tmp_path: Path) -> None:
+    """A run that is resumed writes on, with a column more."""
+    files = followed(tmp_path, "csv:a.csv")
+    add(tmp_path / "a.csv", "epoch,loss,val_loss\n0,0.9,0.95\nepoch,lr,loss,val_loss\n1,0.1,0.4,0.90\n")
+    assert [record["val_loss"] for record in new(files)] == ["0.95", "0.90"]
+
+
+def test_lines_of_json_are_followed(tmp_path: Path) -> None:
+    files = followed(tmp_path, "jsonl:logs")
+    add(tmp_path / "logs/metrics.jsonl", '{"epoch": 1, "loss": 0.5}\nno JSON\n[1]\n{"epoch": 2, "lo')
+    assert new(files) == [{"epoch": 1, "loss": 0.5}]
+    add(tmp_path / "logs/metrics.jsonl", 'ss": 0.4}\n')
+    assert new(files) == [{"epoch": 2, "loss": 0.4}]
+
+
+def test_of_two_folders_with_one_name_an_evaluations_counts(tmp_path: Path) -> None:
+    """Keras writes its training's values first, and under the same names."""
+    files = followed(tmp_path, "csv:*/log.csv")
+    add(tmp_path / "train/log.csv", "epoch,loss\n0,0.2\n")
+    assert new(files) == []
+    add(tmp_path / "validation/log.csv", "epoch,loss\n0,0.9\n")
+    assert new(files) == [{"epoch": "0", "loss": "0.9"}]
+    add(tmp_path / "train/log.csv", "1,0.1\n")
+    add(tmp_path / "validation/log.csv", "1,0.8\n")
+    assert new(files) == [{"epoch": "1", "loss": "0.8"}]
+
+
+def test_a_training_without_an_evaluation_counts_one_record_late(tmp_path: Path) -> None:
+    files = followed(tmp_path, "csv:runs/train/exp/log.csv")
+    add(tmp_path / "runs/train/exp/log.csv", "epoch,map\n0,0.2\n")
+    assert new(files) == []
+    add(tmp_path / "runs/train/exp/log.csv", "1,0.3\n2,0.4\n")
+    assert [record["map"] for record in new(files)] == ["0.2", "0.3", "0.4"]
+    again = followed(tmp_path, "csv:runs/*/exp/*.csv")
+    add(tmp_path / "runs/train/exp/b.csv", "epoch,map\n0,0.2\n")
+    assert [record["map"] for record in again.records(last=True)] == ["0.2"]
