@@ -87,8 +87,8 @@ class Followed:
                 yield from self._owned(self._waits.get(name), part)
                 self._waits[name] = None
                 yield from self._owned(record, part)
-        for name, record in self._waits.items() if last else ():
-            yield from self._owned(record, parts.get(name, ""))
+        for name, first in self._waits.items() if last else ():
+            yield from self._owned(first, parts.get(name, ""))
 
     def _owned(self, record: Record | None, part: str) -> Iterator[Record]:
         """What of a record counts, if anything."""
