@@ -22,6 +22,7 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.prices import instance_of
 from coach.platforms.base import Platform
 from coach.platforms.local.cluster import parse_nodes
+from coach.platforms.local.device_pool import DevicePool
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from coach.plugins import extension
@@ -161,6 +162,7 @@ def local_cluster(
     Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
     """
     cluster, platform = parse_nodes(nodes, instance_of), LocalPlatform
+    DevicePool(cluster)  # this machine has as many GPUs
     if bandwidth or placement != "gang":
         cluster, platform = extension("local-platform", "--bandwidth, --placement")(cluster, bandwidth, placement)
 

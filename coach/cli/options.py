@@ -36,6 +36,11 @@ MaybeFiles = Annotated[
 ]
 
 
+def with_prices(sets: list[str] | None, prices: str) -> list[str]:
+    """The texts of `--set` with those of `--prices`."""
+    return [*(sets or []), *([f"prices={prices}"] if prices else [])]
+
+
 def complete_job(incomplete: str) -> list[str]:
     """Names of jobs that begin so, newest first: what a shell completes. Errors complete nothing."""
     from coach.handler.state.state_directory import StateDirectory
@@ -60,6 +65,13 @@ Set = Annotated[
         "--set",
         metavar="FIELD=VALUE",
         help="Set a field of the jobs, such as optimizer.learningRate=0.1 or workers.max=4; may be repeated.",
+    ),
+]
+Prices = Annotated[
+    str,
+    typer.Option(
+        metavar="OFFER",
+        help="What the jobs are billed by: an offer of `coach prices`, such as aws/p4d.24xlarge:spot, or a price book.",
     ),
 ]
 Nodes = Annotated[
@@ -96,6 +108,23 @@ Python = Annotated[
         callback=_use_python,
         help="The Python of PyTorch jobs, with your torch and what your model files import; "
         "without it, COACH_PYTORCH_PYTHON or the first with PyTorch that is found.",
+    ),
+]
+
+
+def _share_gpus(share: bool) -> bool:
+    """What is started from here on shares them, as with the environment variable."""
+    if share:
+        os.environ["COACH_SHARE_GPUS"] = "1"
+    return share
+
+
+ShareGpus = Annotated[
+    bool,
+    typer.Option(
+        "--share-gpus",
+        callback=_share_gpus,
+        help="Give jobs GPUs on which processes of others run, too; and let jobs without --gpus see them all.",
     ),
 ]
 Bandwidth = Annotated[

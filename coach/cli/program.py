@@ -31,7 +31,9 @@ MEMORY_PART = 0.8
 
 Budget = Annotated[
     str,
-    typer.Option(metavar="AMOUNT", help="Of a program: the most that it may spend, such as 5USD; or unlimited."),
+    typer.Option(
+        metavar="AMOUNT", help="Of a program: the most that it may spend, such as 5USD, 20gpuh or 2h; or unlimited."
+    ),
 ]
 Target = Annotated[
     str,
@@ -325,7 +327,13 @@ def budget_of(text: str, currency: str = "") -> dict[str, Any]:
     """`5USD`, or `unlimited`, as a job file has it; `5` is of `currency`. Raises UserError."""
     if text == UNLIMITED:
         return {"unlimited": True}
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})?\s*", text)
-    if found is None or not (found[2] or currency):
-        raise UserError(f"--budget {text}: an amount and its currency, such as 5USD or 0.50EUR; or unlimited")
-    return {"amount": float(found[1]), "currency": (found[2] or currency).upper()}
+    from coach.core.money import currency as written
+
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{1,5})?\s*", text)
+    unit = written(found[2] or currency) if found else ""
+    if found is None or not re.fullmatch("[A-Z]{3}|[a-z]+", unit) or unit in ("MIN", "SEC"):
+        raise UserError(
+            f"--budget {text}: an amount and its currency, such as 5USD or 0.50EUR, or hours: 20gpuh of GPUs, 8coreh "
+            "of cores, 2h; or unlimited. The longest time of a run: --time-limit 30m"
+        )
+    return {"amount": float(found[1]), "currency": unit}

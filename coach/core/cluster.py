@@ -130,10 +130,11 @@ class Node:
 
 
 class Taken(NamedTuple):
-    """What pods that are not Coach's hold on a node."""
+    """What others than Coach's jobs hold on a node; `why`: who, in words, where that is known."""
 
     node: str
     amount: Resources
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

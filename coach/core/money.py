@@ -139,18 +139,34 @@ def _hours(paid: float, since: float, until: float) -> tuple[float, int]:
     return begin, max(0, math.ceil((until - begin - _SAME_INSTANT) / HOUR))
 
 
+#: A machine that holds any job: of `hours` one is paid, whatever a job holds.
+_ANY_MACHINE = Instance(1.0, 1e9, 1e9, 1e9, whole=True)
+
 #: The price books that Coach ships. `cloud-functions` has the published order of magnitude of a
 #: large provider's functions (tier-1, 2024): 0.0000240 USD per vCPU-s, 0.0000025 USD per GiB-s and
 #: 0.40 USD per million calls; `flat` charges only cores, one USD per core and hour, and nothing for a call; `nodes` is
-#: that of the nodes that a job is on, and where the price of none is known, `cloud-functions`.
+#: that of the nodes that a job is on, and where the price of none is known, `cloud-functions`. In the others hours are
+#: the currency: of each GPU, of each core, or of the job.
 PRICE_BOOKS = {
     book.name: book
     for book in (
         PriceBook("cloud-functions", "USD", 0.0000240, 0.0000025, 0.0000004, 0.0),
         PriceBook("flat", "USD", 1.0 / 3600.0, 0.0, 0.0, 0.0),
         PriceBook("nodes", "USD", 0.0000240, 0.0000025, 0.0000004, 0.0),
+        PriceBook("gpu-hours", "gpuh", 0.0, 0.0, 0.0, 1.0 / HOUR),
+        PriceBook("core-hours", "coreh", 1.0 / HOUR, 0.0, 0.0),
+        PriceBook("hours", "h", 0.0, 0.0, 0.0, instance=_ANY_MACHINE),
     )
 }
+
+
+#: The price book of each currency that is hours.
+HOURS = {book.currency: book.name for book in PRICE_BOOKS.values() if book.currency.islower()}
+
+
+def currency(text: str) -> str:
+    """A currency as it is written, from how people do: `usd` is USD, `GPUh` gpuh."""
+    return text.lower() if text.lower() in HOURS else text.upper()
 
 
 def of_nodes(nodes: Iterable[Node], worker: Resources) -> PriceBook:

@@ -16,13 +16,14 @@ from coach.core.jobs.accounts import Accounts, Payer
 from coach.core.jobs.events import AccountSet
 from coach.core.jobs.job import Job
 from coach.core.money import Money, to_money
+from coach.core.money import currency as written_currency
 from coach.core.periods import EVER, Period
 from coach.handler.clock import Clock
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import StateDirectory
 
-_AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})\s*(?:/\s*([a-z0-9.]+))?\s*")
+_AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{1,5})\s*(?:/\s*([a-z0-9.]+))?\s*")
 _LABEL = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_./]{0,252}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -45,11 +46,11 @@ def setting(name: str, amount: str, zone: str = "UTC", parent: str = "", labels:
     found = _AMOUNT.fullmatch(amount)
     if found is None:
         raise UserError(
-            f"{amount!r} is no budget; an amount, its currency and its period, such as 50USD/month, 50USD/week, "
+            f"{amount!r} is no budget; an amount, its currency and its period, such as 50USD/month, 500gpuh/week, "
             "50USD/30d (a rolling window), or 50USD for ever"
         )
     pairs = dict(one.partition("=")[::2] for one in labels)
-    return terms(name, float(found[1]), found[2].upper(), found[3] or EVER, zone, parent, pairs)
+    return terms(name, float(found[1]), written_currency(found[2]), found[3] or EVER, zone, parent, pairs)
 
 
 def terms(  # noqa: PLR0917 - they are the record's fields

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from coach.core.errors import UserError
+from coach.core.money import HOURS
 from coach.jobfiles.diagnostics import JobFileError, Problem, show
 from coach.jobfiles.schema import lookup
 from coach.jobfiles.yaml_nodes import Key, YamlNode, read
@@ -68,6 +69,8 @@ class Changes:
             return ()
         taken = []
         for key, node in self.defaults.items:
+            if key.text == "prices" and _counts_hours(spec[1]):
+                continue  # prices of money
             own = spec[1].find(key.text)
             at: tuple[str, ...] = ("spec", key.text)
             if key.text == "budget":
@@ -102,6 +105,12 @@ def defaults_file() -> Path:
     config = os.environ.get("XDG_CONFIG_HOME")
     folder = Path(config) if config else Path.home() / ".config"
     return Path(chosen).expanduser() if chosen else folder / "coach" / "defaults.yaml"
+
+
+def _counts_hours(spec: YamlNode) -> bool:
+    budget = spec.find("budget")
+    currency = budget[1].find("currency") if budget else None
+    return currency is not None and currency[1].value in HOURS
 
 
 def _put(document: YamlNode, path: tuple[str, ...], value: YamlNode) -> None:

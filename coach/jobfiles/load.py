@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.cluster import Resources
+from coach.core.money import HOURS
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import MAX_FILES, DataFormat, Framework, file_and_net
 from coach.core.spec.types import LONGEST_URI
@@ -136,7 +137,7 @@ def load_contents(
     loaded = []
     for one in found:
         job, mistakes = _resolved(one, check_files, inside, volumes)
-        problems += mistakes
+        problems += [*mistakes, *_uncounted(one)]
         changed = bool(changes.fields or one.defaults)
         loaded.append(LoadedJob(one.path, job, tuple(_warnings(one)), changed, one.defaults))
     if problems:
@@ -225,10 +226,24 @@ def _warnings(found: _Found) -> Iterator[Problem]:
     if found.job.spec.suspend:
         right = "nothing on this machine: only a cluster obeys it"
         yield found.problem(("spec", "suspend"), "suspended", "true", right)
-    gpus = found.job.spec.resources.worker.gpu
-    if gpus and found.job.spec.price_book.rate(Resources(0.0, 0.0, 1.0)) == 0.0:
-        right = "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"
-        yield found.problem(("spec", "resources", "worker", "gpu"), "a GPU that costs nothing", str(gpus), right)
+
+
+def _uncounted(found: _Found) -> Iterator[Problem]:
+    """A budget that the job's prices cannot keep: they count nothing of its GPUs, or nothing at all."""
+    spec = found.job.spec
+    if spec.budget.amount is None and spec.budget.account is None:
+        return
+    asked, book = spec.resources.worker.resources, spec.price_book
+    if book.name != "nodes" and book.currency not in HOURS and asked.gpu and not book.rate(Resources(0.0, 0.0, 1.0)):
+        right = (
+            "hours in place of money, such as 20gpuh (budget: {amount: 20, currency: gpuh}); what an hour costs you: "
+            "coach prices set 0.40USD/gpuh; or an offer's prices: coach prices --gpu H100, then --prices OFFER"
+        )
+        at, seen = ("spec", "resources", "worker", "gpu"), f"{asked.gpu:g}"
+        yield found.problem(at, f"the budget counts no GPU: those cost nothing by {book.name}", seen, right)
+    elif book.currency == "gpuh" and not asked.gpu:
+        right = "coreh or h; or GPUs for a worker"
+        yield found.problem(("spec", "budget", "currency"), "hours of GPUs, of a job without", show("gpuh"), right)
 
 
 def _named_twice(found: Iterable[_Found]) -> list[Problem]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from coach.handler.private_files import refuse_shared
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.local import pytorch_runtime
+from coach.platforms.local import devices, pytorch_runtime
 from coach.platforms.local.cluster import GIB, machine
 from coach.platforms.local.environment import Functions, NotPreparedError
 from coach.platforms.local.install_runtime import LIBGOMP
@@ -42,6 +43,8 @@ DISK_FULL, DISK_LOW = 100 << 20, 1 << 30
 MEMORY_LOW = 1.0
 #: Files that may be open at once, below which a thousand callers are too many.
 FILES_LOW = 2048
+#: What AMD's driver makes.
+AMD = Path("/dev/kfd")
 #: Seconds that the functions' Python may take to import MXNet.
 IMPORT_SECONDS = 60
 
@@ -61,7 +64,7 @@ def checks(home: StateDirectory, also: tuple[OptionalFeature, ...] = (), port: i
         lambda: _home(home),
         lambda: _disk(home),
         lambda: _journals(home),
-        *((_pods,) if os.environ.get(IN_POD) else (_frameworks, _machine, _addresses)),
+        *((_pods,) if os.environ.get(IN_POD) else (_frameworks, _machine, _gpus, _addresses)),
         _files,
         lambda: _service(home, port),
     ]
@@ -192,6 +195,24 @@ def _machine() -> Iterator[Check]:
     low = free < MEMORY_LOW
     step = "end other programs: a small gang takes some 1 GiB" if low else ""
     yield Check("memory", Status.WARNING if low else Status.OK, found, step)
+
+
+def _gpus() -> Iterator[Check]:
+    found = devices.all_devices()
+    models = ", ".join(f"{count} x {model}" for model, count in Counter(one.model for one in found).items())
+    if found and not devices.by_nvml():
+        step = (
+            "install the driver's libnvidia-ml.so.1: without it Coach sees no memory, no MIG instances, no GPU that "
+            "fails, and no processes of others, so two programs may meet on one"
+        )
+        yield Check("GPUs", Status.WARNING, f"{models}, by the driver's folder alone: NVML does not answer", step)
+    elif found:
+        usable = devices.visible(found)
+        limit = "" if len(usable) == len(found) else f"; {devices.VISIBLE} leaves {len(usable)} of them"
+        yield Check("GPUs", Status.OK, f"{models}, by NVML{limit}")
+    elif AMD.exists():
+        step = "give programs theirs yourself: coach run -- env HIP_VISIBLE_DEVICES=0 ..., without --gpus"
+        yield Check("GPUs", Status.WARNING, "AMD's driver is here, but Coach hands out NVIDIA's GPUs only", step)
 
 
 def _addresses() -> Iterator[Check]:

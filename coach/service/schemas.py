@@ -153,7 +153,7 @@ class AccountTerms(_Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"amount": 50, "currency": "USD", "period": "month"}]})
 
     amount: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+    currency: Annotated[str, Field(pattern=r"^([A-Z]{3}|gpuh|coreh|h)$")]
     period: Annotated[str, Field(pattern=r"^[a-z0-9.]+$", max_length=20)] = "ever"
     timezone: Annotated[str, Field(max_length=64, description="Where months and weeks begin at midnight.")] = "UTC"
     parent: Annotated[str, Field(max_length=40, description="The account that it is in, which pays too.")] = ""

@@ -88,7 +88,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
     (tmp_path / "train.py").write_text("print(1)")
     words = [
         "--budget",
-        "0.5USD",
+        "0.5gpuh",
         "--target",
         "F1=0.8",
         "--metric",
@@ -117,7 +117,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
         behind(command),
         None,
         given(
-            **{"budget": "0.5USD", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": "2", "gpus": 1},
+            **{"budget": "0.5gpuh", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": "2", "gpus": 1},
             **{"cpu": "2", "memory": "3Gi", "time_limit": "2h", "epochs_in_a_row": 2, "name": "my-job"},
         ),
     )

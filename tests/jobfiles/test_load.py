@@ -1,11 +1,14 @@
 """What a job file's author may rely on: every mistake at once, with its place, and nothing half read."""
 
 import hashlib
+import math
+import re
 from pathlib import Path
 
 import pytest
 
 from coach.core.errors import UserError
+from coach.jobfiles.changes import Changes
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, local_path
 from tests.jobfiles.datasets import npz
@@ -333,15 +336,50 @@ def test_a_path_that_becomes_too_long_with_its_folder_is_one_mistake(tmp_path: P
     assert "too long a path" in str(problem)
 
 
-def test_a_gpu_that_the_prices_do_not_count_is_said(folder):
-    job = (folder / "job.yaml").read_text().rstrip("\n")
-    (folder / "job.yaml").write_text(f"{job}\n  resources: {{worker: {{cpu: 1, memory: 1Gi, gpu: 1}}}}\n")
-    [loaded] = load_jobs([folder / "job.yaml"])
-    [warning] = loaded.warnings
-    assert str(warning).endswith(
-        "job.yaml:10:50 spec.resources.worker.gpu: a GPU that costs nothing (1) - "
-        "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"
-    )
+def test_a_budget_that_counts_no_gpu_of_the_job_is_refused_with_the_ways_out(folder):
+    job = (folder / "job.yaml").read_text().rstrip("\n") + "\n  resources: {worker: {cpu: 1, memory: 1Gi, gpu: 1}}\n"
+
+    def load(budget):
+        (folder / "job.yaml").write_text(re.sub(r"budget: .*", f"budget: {budget}", job))
+        return load_jobs([folder / "job.yaml"])
+
+    for budget in ("{amount: 5, currency: USD}", "{account: team-a}"):
+        with pytest.raises(JobFileError) as caught:
+            load(budget)
+        (problem,) = caught.value.problems
+        assert problem.field == "spec.resources.worker.gpu" and problem.problem.startswith("the budget counts no GPU")
+        assert all(way in problem.right for way in ("20gpuh", "coach prices set 0.40USD/gpuh", "--prices OFFER"))
+    for right in ("{amount: 20, currency: gpuh}", "{amount: 8, currency: coreh}", "{unlimited: true}"):
+        assert load(right)[0].warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("currency", "rate"), [("gpuh", 2.0), ("coreh", 8.0), ("h", 1.0)], ids=["of GPUs", "of cores", "of the job"]
+)
+def test_a_budget_in_hours_needs_no_prices_and_counts_what_it_names(folder, currency, rate):
+    job = re.sub(r"budget: .*", f"budget: {{amount: 20, currency: {currency}}}", (folder / "job.yaml").read_text())
+    (folder / "job.yaml").write_text(f"{job.rstrip()}\n  resources: {{worker: {{cpu: 4, memory: 1Gi, gpu: 1}}}}\n")
+    spec = load_jobs([folder / "job.yaml"])[0].spec.spec
+    assert spec.price_book.currency == currency and spec.budget_money == 20 * 10**9
+    two = spec.resources.worker.resources * 2
+    assert spec.price_book.cost(two, 3600.0, 100) == rate * 10**9
+    assert spec.price_book.cost(two, 1.0) == math.ceil(rate * 10**9 / 3600)
+
+
+def test_hours_of_gpus_of_a_job_without_are_refused(folder):
+    job = re.sub(r"budget: .*", "budget: {amount: 20, currency: gpuh}", (folder / "job.yaml").read_text())
+    (folder / "job.yaml").write_text(job)
+    with pytest.raises(JobFileError, match=r"spec\.budget\.currency: hours of GPUs, of a job without"):
+        load_jobs([folder / "job.yaml"])
+
+
+def test_hours_are_counted_whatever_prices_the_user_has_by_default(folder):
+    defaults = folder / "defaults.yaml"
+    defaults.write_text("prices: flat\n")
+    job = re.sub(r"budget: .*", "budget: {amount: 20, currency: coreh}", (folder / "job.yaml").read_text())
+    (folder / "job.yaml").write_text(job)
+    [loaded] = load_jobs([folder / "job.yaml"], changes=Changes.read(defaults=defaults))
+    assert loaded.spec.spec.price_book.name == "core-hours" and loaded.defaults == ()
 
 
 def sha256(path: Path) -> str:

@@ -67,6 +67,7 @@ spec:
     "odd-nodes.yaml": "nodes: [{name: a, cpu: many, memory: 4Gi}]\n",
     "offer-nodes.yaml": "nodes: [{name: a, cpu: 2, memory: 4Gi, offer: mine/none}]\n",
     "euro-nodes.yaml": "nodes: [{name: a, cpu: 2, memory: 4Gi, offer: mine/euro}]\n",
+    "gpu-nodes.yaml": "nodes: [{name: a, cpu: 2, memory: 4Gi, gpu: 64}]\n",
     "long-nodes.yaml": "#" * 2**22,
     "trace.csv": "job,at\n",
     "jobs.csv": "job,arrival,work,cpu,memory\na,0,60,1,1\n",
@@ -245,6 +246,10 @@ WRONG = {
         coach run job.yaml --nodes odd-nodes.yaml
         coach run job.yaml --nodes notes.txt
         coach run job.yaml --nodes long-nodes.yaml
+        coach run job.yaml --nodes gpu-nodes.yaml
+        coach run --budget 30min -- python train.py
+        coach run --budget 20gpuh -- python train.py
+        coach run --budget 5USD --gpus 1 -- python train.py
         COACH_CATALOGS=catalogs coach run job.yaml --nodes offer-nodes.yaml
         COACH_CATALOGS=catalogs coach run job.yaml --nodes euro-nodes.yaml
         coach run job.yaml --placement nearest
@@ -487,6 +492,10 @@ WRONG = {
         COACH_CATALOGS=no-text coach prices --cloud mine
         COACH_CATALOGS=no-numbers coach prices --cloud mine
         COACH_CATALOGS=no-currency coach prices --cloud mine
+        coach prices set
+        coach prices set 0.40
+        coach prices set 1USD/gpuh 1EUR/coreh
+        coach prices set 0.40USD/gpuh
     """,
     "service.serve": """
         coach serve --wrong

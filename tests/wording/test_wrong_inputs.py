@@ -57,6 +57,8 @@ NEEDS = {
     "handler/search/definition.py named": "1,000 searches",
     "handler/state/journal.py read": "a script: commands look for a journal before they read it",
     "handler/state/state_directory.py open_journal": "100 handlers",
+    **dict.fromkeys(("platforms/local/devices.py visible", "platforms/local/devices.py _refuse_other_order"), "GPUs"),
+    "jobfiles/own_prices.py keep": "a folder that cannot be written",
     "platforms/local/export_model.py export_mxnet": "a trained net",
     "report/simulation_page.py write_page": "a simulation that has ended",
 }

@@ -91,7 +91,9 @@ def _cluster(nodes: tuple[Node, ...]) -> str:
     cores = sum(node.capacity.cpu for node in nodes)
     memory = sum(node.capacity.memory for node in nodes)
     where = nodes[0].name if len(nodes) == 1 else formatting.count(len(nodes), "node")
-    return f"{where} ({cores:g} cores, {memory:.1f} GiB)"
+    gpus = sum(node.capacity.gpu for node in nodes)
+    also = f", {formatting.count(int(gpus), 'GPU')}" if gpus else ""
+    return f"{where} ({cores:g} cores, {memory:.1f} GiB{also})"
 
 
 def _target(spec: TrainingJob) -> str:

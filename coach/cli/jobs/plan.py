@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
-from coach.cli.options import VOLUMES, Nodes, Set, complete_job
+from coach.cli.options import VOLUMES, Nodes, Prices, Set, complete_job, with_prices
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
 from coach.report import formatting
@@ -33,6 +33,7 @@ def command(  # noqa: PLR0917 - they are options
         typer.Argument(metavar="FILE", help="Job files, or names of earlier jobs.", autocompletion=complete_job),
     ],
     set_: Set = None,
+    prices: Prices = "",
     nodes: Nodes = "",
     budget: Annotated[
         str,
@@ -88,10 +89,10 @@ def command(  # noqa: PLR0917 - they are options
     if elsewhere() is not None:
         if budget or probe or figure or nodes:
             raise UserError("--budget, --probe, --figure, --nodes: not with coach --context NAME plan")
-        _there(given, set_, deadline, output)
+        _there(given, with_prices(set_, prices), deadline, output)
         return
     home = StateDirectory.default()
-    specs = _specs(given, set_, home)
+    specs = _specs(given, with_prices(set_, prices), home)
     if (probe or figure) and not budget:
         raise UserError("--probe, --figure: only with --budget AMOUNTS")
     if budget and deadline:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from coach.cli.display.output import Format, Output, console
-from coach.cli.options import Bandwidth, JobName, Live, Nodes
+from coach.cli.options import Bandwidth, JobName, Live, Nodes, ShareGpus
 from coach.core.errors import UserError
 from coach.core.money import to_money
 
@@ -24,6 +24,7 @@ def command(  # noqa: PLR0917 - they are options
         typer.Option("--accept-model", help="Go on with the model file as it is now, if it was changed."),
     ] = False,
     nodes: Nodes = "",
+    share_gpus: ShareGpus = False,
     bandwidth: Bandwidth = "",
     output: Output = Format.TABLE,
     live: Live = True,

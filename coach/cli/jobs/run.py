@@ -23,8 +23,11 @@ from coach.cli.options import (
     PlatformKind,
     PlatformName,
     Policy,
+    Prices,
     Python,
     Set,
+    ShareGpus,
+    with_prices,
 )
 from coach.core.cluster import Node
 from coach.core.errors import UserError
@@ -58,9 +61,11 @@ def command(  # noqa: PLR0917 - they are options
     batch: program.Batch = "",
     slurm: program.Slurm = "",
     dry_run: program.DryRun = False,
+    prices: Prices = "",
     set_: Set = None,
     nodes: Nodes = "",
     policy: Policy = "",
+    share_gpus: ShareGpus = False,
     bandwidth: Bandwidth = "",
     python: Python = None,
     platform: PlatformName = PlatformKind.LOCAL,
@@ -83,6 +88,7 @@ def command(  # noqa: PLR0917 - they are options
       coach run --budget 5USD --target eval_loss=0.3 -- python train.py --lr 0.1
       coach run --budget 1USD --target 'wins>=9' --metric 'won ([0-9]+)' -- ./a
       coach --context NAME run --budget 5USD --image me/train:1 -- python train.py
+      coach run --gpus 2 --budget 20gpuh --target eval_loss=0.3 -- python train.py
       coach run jobs/lenet-digits.yaml
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
       coach run job.yaml --set optimizer.learningRate=0.1 --set workers.max=4
@@ -102,7 +108,8 @@ def command(  # noqa: PLR0917 - they are options
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
 
-    found = program.loaded(words, files, program.options(**words.params), set_ or ())
+    sets = with_prices(set_, prices)
+    found = program.loaded(words, files, program.options(**words.params), sets)
     if found is not None and dry_run:
         typer.echo(program.text_of(found), nl=False)
         raise typer.Exit(0)
@@ -110,12 +117,12 @@ def command(  # noqa: PLR0917 - they are options
     if image and not place:
         raise UserError("--image: for a cluster: coach --context NAME run ...")
     volumes = VOLUMES if platform.on_cluster or place else ()
-    loaded = [found] if found is not None else load(files or [], volumes=volumes, sets=set_)
+    loaded = [found] if found is not None else load(files or [], volumes=volumes, sets=sets)
     if place:
         own = {
             "--nodes": nodes, "--policy": policy, "--bandwidth": bandwidth, "--python": python is not None,
             "--platform": platform is not PlatformKind.LOCAL, "--placement": placement != "gang",
-            "--context": context, "--namespace": namespace,
+            "--context": context, "--namespace": namespace, "--share-gpus": share_gpus,
         }  # fmt: skip
         if not_there := [option for option, value in own.items() if value]:
             raise UserError(f"{', '.join(not_there)}: not with coach --context NAME run; the cluster has its own")
@@ -133,7 +140,7 @@ def command(  # noqa: PLR0917 - they are options
         except ServiceRunsError:
             pass  # it has started since
     kind, pods = platform.value if platform is not PlatformKind.LOCAL else "", "" if placement == "gang" else placement
-    own_cluster = nodes or bandwidth or str(python or "") or kind or pods
+    own_cluster = nodes or bandwidth or str(python or "") or kind or pods or "--share-gpus" * share_gpus
     if notify:
         typer.echo("--notify: the service sends its own messages; coach serve has --notify", err=True)
     with program.as_files(loaded, files or []) as sent:
@@ -193,8 +200,8 @@ def _there(  # noqa: PLR0917
     with service_of(home) as client:
         if own_cluster:
             raise UserError(
-                f"--nodes, --bandwidth, --python, --platform, --placement {own_cluster}: a service runs at "
-                f"{client.url}, and has its nodes and its Python already; leave the option out, or set COACH_HOME "
+                f"--nodes, --bandwidth, --python, --platform, --placement, --share-gpus {own_cluster}: a service runs "
+                f"at {client.url}, and has its nodes and its Python already; leave the option out, or set COACH_HOME "
                 "to another folder"
             )
         where = f", by the service at {client.url}"

@@ -12,7 +12,7 @@ import typer
 
 from coach.cli import program
 from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
-from coach.cli.options import Live, MaybeFiles, Nodes, Python
+from coach.cli.options import Live, MaybeFiles, Nodes, Prices, Python, with_prices
 from coach.core.errors import UserError
 from coach.core.money import to_amount
 
@@ -97,6 +97,7 @@ def command(  # noqa: PLR0917 - they are options
     cpu: program.Cpu = "",
     memory: program.Memory = "",
     gpus: program.Gpus = 0,
+    prices: Prices = "",
     max_epochs: Annotated[int, typer.Option(min=0, help="Most epochs of one trial.")] = 0,
     resumes: program.Resumes = False,
     nodes: Nodes = "",
@@ -153,7 +154,7 @@ def command(  # noqa: PLR0917 - they are options
         wanted, amount = Definition.of(spec, base), f"{spec.budget.amount:.9f}{spec.budget.currency}"
         raise typer.Exit(_run(home, replace(wanted, **_until(deadline)), budget or amount, nodes, output, live))
     else:
-        base = _base(words, file, budget, objective, max_epochs)
+        base = _base(words, file, budget, objective, max_epochs, prices)
         sampler = sampler or (GRID if Space.read(set_ or [], seeds).grid is not None else "tpe")
         wanted = Definition(
             name or base.name, base.to_json(), tuple(set_ or ()), seeds, sampler, pruner, trials, parallel, seed,
@@ -200,7 +201,9 @@ def _on_cluster(  # noqa: PLR0917
     _print(found.search, found.trials, found.next_gain, output, console())
 
 
-def _base(words: typer.Context, file: list[Path] | None, budget: str, objective: str, max_epochs: int) -> TrainingJob:
+def _base(  # noqa: PLR0917
+    words: typer.Context, file: list[Path] | None, budget: str, objective: str, max_epochs: int, prices: str
+) -> TrainingJob:
     """The job of a trial without its parameters."""
     from coach.cli.job_files import load
     from coach.core.spec.program import usual_goal
@@ -209,7 +212,7 @@ def _base(words: typer.Context, file: list[Path] | None, budget: str, objective:
     command: list[str] | None = words.obj
     if not budget:
         raise UserError("--budget: required, such as --budget 1USD: the most that all trials together may spend")
-    given = program.options(**words.params)
+    given, sets = program.options(**words.params), with_prices(None, prices)
     own_name = given.pop("--name") if command is None else ""
     if objective:
         if command is None or given["--target"]:
@@ -220,7 +223,7 @@ def _base(words: typer.Context, file: list[Path] | None, budget: str, objective:
     metric = given["--metric"]
     if command is not None and not given["--target"]:
         given["--metric"] = ""
-    found = program.loaded(words, file, given | ({"--budget": ""} if command is None else {}))
+    found = program.loaded(words, file, given | ({"--budget": ""} if command is None else {}), sets)
     if found is not None:
         spec = found.spec
         if not spec.spec.target:
@@ -231,7 +234,7 @@ def _base(words: typer.Context, file: list[Path] | None, budget: str, objective:
             own = spec.spec.program.model_copy(update={"metrics": {objective: pattern}})
             spec = spec.model_copy(update={"spec": spec.spec.model_copy(update={"program": own})})
     else:
-        loaded = load(file or [])
+        loaded = load(file or [], sets=sets)
         if len(loaded) != 1:
             raise UserError(f"{file and file[0]}: {len(loaded)} jobs; a search varies one")
         spec = loaded[0].spec

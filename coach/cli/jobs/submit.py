@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from coach.cli.display.output import Format, Output, console, printed
-from coach.cli.options import VOLUMES, Files, Policy, Set
+from coach.cli.options import VOLUMES, Files, Policy, Prices, Set, with_prices
 from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from coach.service.schemas import TakenJob
 
 
-def command(files: Files, set_: Set = None, policy: Policy = "", output: Output = Format.TABLE) -> None:
+def command(
+    files: Files, set_: Set = None, prices: Prices = "", policy: Policy = "", output: Output = Format.TABLE
+) -> None:
     """Give jobs to the running service.
 
     All of them, or none where a file has mistakes. More than 100 files go in several requests; where a later one fails,
@@ -37,9 +39,9 @@ def command(files: Files, set_: Set = None, policy: Policy = "", output: Output 
 
         if policy or output is not Format.TABLE:
             raise UserError("--policy, --output: not with coach --context NAME submit, which applies objects")
-        submit(place, load(files, sets=set_, volumes=VOLUMES))
+        submit(place, load(files, sets=with_prices(set_, prices), volumes=VOLUMES))
         return
-    loaded = load(files, sets=set_)
+    loaded = load(files, sets=with_prices(set_, prices))
     chosen_policy(policy, [one.spec for one in loaded])
     with service_of(StateDirectory.default()) as client, as_files(loaded, files) as sent:
         try:

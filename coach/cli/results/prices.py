@@ -35,7 +35,7 @@ class Sort(StrEnum):
 def command(  # noqa: PLR0917 - they are options
     search: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region."),
+        typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region; or: set PRICE."),
     ] = None,
     gpu: Annotated[str, typer.Option(metavar="NAME", help="Only machines with this GPU, such as H100.")] = "",
     below: Annotated[
@@ -66,14 +66,21 @@ def command(  # noqa: PLR0917 - they are options
 
     Currencies are converted by your rates alone.
 
+    `coach prices set` keeps what this machine costs you, for jobs whose files say no prices: of a GPU, a core, or the
+    whole machine an hour.
+
     \b
     Examples:
       coach prices --gpu H100 --below 3
       coach prices --cloud aws --spot -o csv
       coach prices h200 --currency EUR --rate EUR=1.08USD
+      coach prices set 0.40USD/gpuh 0.02USD/coreh
     """
     from coach.jobfiles.prices import cheapest, in_currency, offers
 
+    if search and search[0] == "set":
+        _keep(search[1:])
+        return
     if of_functions:
         _show_functions(output)
         return
@@ -93,6 +100,14 @@ def command(  # noqa: PLR0917 - they are options
     if not printed(output, rows, list(rows[0]) if rows else ()):
         _show(rows, everything)
     _say_age(max_age, console() if output is Format.TABLE else None)
+
+
+def _keep(texts: list[str]) -> None:
+    from coach.jobfiles.own_prices import keep, prices_of
+    from coach.platforms.local.cluster import machine
+
+    file = keep(prices_of(texts, machine()))
+    typer.echo(f"{' and '.join(texts)}: the prices of jobs whose files say none, in {file}")
 
 
 def _row(offer: Offer, spot: bool) -> dict[str, Any]:

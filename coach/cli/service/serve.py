@@ -21,6 +21,7 @@ from coach.cli.options import (
     PlatformName,
     Policy,
     Python,
+    ShareGpus,
 )
 from coach.core.errors import UserError
 from coach.service.logging import LogFormat
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 def command(  # noqa: PLR0917 - they are options
     nodes: Nodes = "",
     policy: Policy = "",
+    share_gpus: ShareGpus = False,
     bandwidth: Bandwidth = "",
     python: Python = None,
     platform: PlatformName = PlatformKind.LOCAL,
@@ -92,7 +94,7 @@ def command(  # noqa: PLR0917 - they are options
         if not folder.is_dir():
             raise UserError(f"--allow {folder}: no such folder")
     begin_logging(log_format)
-    del python  # it has set the environment
+    del python, share_gpus  # they have set the environment
     home, local = StateDirectory.default(), not platform.on_cluster
 
     def ready(endpoint: Endpoint) -> None:

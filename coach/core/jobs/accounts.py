@@ -19,7 +19,7 @@ from typing import Any
 from coach.core.jobs import actions as act
 from coach.core.jobs.events import AccountSet
 from coach.core.jobs.job import AccountMoney, Job
-from coach.core.money import Money, to_amount
+from coach.core.money import HOURS, Money, to_amount
 from coach.core.periods import EVER, Period
 from coach.core.spec.job import TrainingJob
 
@@ -195,7 +195,8 @@ class Accounts:
         for one in self.known.values():
             by_label = one.labels and one.labels.items() <= payer.labels
             if one.currency != payer.currency and (one is named or by_label):
-                return f"account {one.name} is in {one.currency}, the job's prices are in {payer.currency}"
+                own = f"; with prices: {HOURS[one.currency]} they are" if one.currency in HOURS else ""
+                return f"account {one.name} is in {one.currency}, the job's prices are in {payer.currency}{own}"
         return ""
 
     def unknown(self, account: str, currency: str) -> str:

@@ -75,6 +75,7 @@ class Reason(StrEnum):
     IMAGE_UNAVAILABLE = "ImageUnavailable", "the image of its functions cannot be pulled", State.WAITING
     QUOTA_EXCEEDED = "QuotaExceeded", "waits for room in a quota", State.WAITING, Retry.LATER
     PODS_DELAYED = "PodsDelayed", "the cluster cannot create its pods now", State.WAITING, Retry.LATER
+    DEVICES_TAKEN = "DevicesTaken", "others have taken its GPUs", State.WAITING, Retry.LATER
     ACCOUNT_SPENT = "AccountSpent", "waits for money of its account", State.WAITING
     WAITING_SPOT = "WaitingSpot", "waits for spot nodes", State.WAITING
     BACKING_OFF = "BackingOff", "pauses after a failed attempt", State.WAITING
@@ -98,6 +99,7 @@ class Reason(StrEnum):
     POD_REFUSED = "PodRefused", "the cluster refuses its pods as they are described"
     PEER_LOST = "PeerLost", "a function's training process died", None, Retry.BOUNDED
     FUNCTION_LOST = "FunctionLost", "a function died", None, Retry.BOUNDED
+    DEVICE_LOST = "DeviceLost", "a GPU stopped working", None, Retry.BOUNDED
     START_TIMED_OUT = "StartTimedOut", "the functions did not start in time", None, Retry.BOUNDED
     STALLED = "Stalled", "its functions made no progress", None, Retry.BOUNDED
     DEADLINE_EXCEEDED = "DeadlineExceeded", "the epoch did not end by its deadline", None, Retry.BOUNDED

@@ -25,7 +25,7 @@ class NodeInventory:
         self.all: tuple[Node, ...] = ()
         self.available: tuple[Node, ...] = ()
         self.unavailable: frozenset[str] = frozenset()
-        self.taken: dict[str, Resources] = {}
+        self.taken: dict[str, Taken] = {}
         #: All pods on the available nodes, and the jobs whose pods may have changed since.
         self._occupancy = Occupancy(())
         self._touched: set[str] = set()
@@ -43,10 +43,12 @@ class NodeInventory:
         """Set all nodes; `jobs` are those that may have pods there; `taken`: None for the same as before."""
         self.all = nodes
         if taken is not None:
-            self.taken = dict(taken)
+            self.taken = {one.node: one for one in taken}
         self.unavailable = frozenset(unavailable).intersection(node.name for node in nodes)
         self.available = tuple(
-            replace(node, capacity=_less(node.capacity, self.taken[node.name])) if node.name in self.taken else node
+            replace(node, capacity=_less(node.capacity, self.taken[node.name].amount))
+            if node.name in self.taken
+            else node
             for node in nodes
             if node.name not in self.unavailable
         )
@@ -75,10 +77,16 @@ class NodeInventory:
             self._holds[key] = isinstance(plan_alone(job, allocation, nodes), GangPlan)
         return self._holds[key]
 
+    def taken_words(self) -> str:
+        """Who else than Coach's jobs holds what of the nodes, where that is known."""
+        return "; ".join(one.why for one in self.taken.values() if one.why)
+
     def describe_unavailable(self) -> str:
         """`2 of 3 nodes are unavailable: node-0, node-2`, or what pods that are not Coach's hold."""
         if not self.unavailable:
-            held = sum(self.taken.values(), NOTHING)
+            if words := self.taken_words():
+                return words
+            held = sum((one.amount for one in self.taken.values()), NOTHING)
             return f"pods that are not Coach's hold {held.cpu:g} cpu and {held.memory:.3g} GiB"
         named = sorted(self.unavailable)[:_MAX_NAMED]
         more = f" and {len(self.unavailable) - len(named)} more" if len(self.unavailable) > len(named) else ""

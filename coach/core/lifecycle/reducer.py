@@ -913,6 +913,8 @@ class Reducer:
             reason = Reason.DRAINING
             message = why[-1].text(job.name) if why else "the policy keeps the capacity for other jobs"
         if reason is not Reason.NEVER_FITS:
+            if job.spec.resources.worker.gpu and (taken := self.nodes.taken_words()):
+                message = f"{message}; {taken}"
             self._stay_pending_as(job, at, reason, message)
         elif self.nodes.can_hold(job, job.minimum, ever=True):
             self._stay_pending_as(job, at, self._away(), f"{message}; {self.nodes.describe_unavailable()}")

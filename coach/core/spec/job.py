@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from coach.core.cluster import Allocation
-from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
+from coach.core.money import HOURS, PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.metric_source import EPOCH
 from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
@@ -203,6 +203,9 @@ class JobSpec(SpecModel):
         if not isinstance(value, dict):
             return value
         value, program = dict(value), isinstance(value.get("program"), dict)
+        budget = value.get("budget")
+        if isinstance(budget, dict) and isinstance(unit := budget.get("currency"), str) and unit in HOURS:
+            value.setdefault("prices", HOURS[unit])
         aimless, served = value.get("target") is None, not program
         if aimless:
             value.setdefault("objective", JobObjective.BEST_LOSS.value)

@@ -63,7 +63,9 @@ class Budget(SpecModel):
     amount: Number | None = Field(default=None, ge=1e-6, le=1e9, examples=[5.00])
     """The most that may be spent, in `currency`."""
     currency: Currency | None = Field(default=None, examples=["USD"])
-    """ISO 4217 code, with an amount; the price book must have the same."""
+    """With an amount: an ISO 4217 code, that of the price book; or hours, `gpuh` of each GPU, `coreh` of each core, `h`
+    of the job, which need no prices.
+    """
     unlimited: OnlyTrue | None = None
     """True, in place of an amount: nothing limits what the job spends."""
     account: Identifier | None = Field(default=None, examples=["team-a"])
@@ -181,7 +183,8 @@ def _branch(value: Any) -> str:
 
 
 PriceBookRef = Annotated[
-    Annotated[InlinePrices, Tag("<object>")] | Annotated[Literal["cloud-functions", "flat", "nodes"], Tag("<word>")],
+    Annotated[InlinePrices, Tag("<object>")]
+    | Annotated[Literal["cloud-functions", "flat", "nodes", "gpu-hours", "core-hours", "hours"], Tag("<word>")],
     Discriminator(_branch),
 ]
 

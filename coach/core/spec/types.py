@@ -179,7 +179,9 @@ Uri = Annotated[
     AfterValidator(_uri),
 ]
 Sha256 = Annotated[Text, form(r"^[0-9a-f]{64}$", "64 hexadecimal digits in lower case")]
-Currency = Annotated[Text, form(r"^[A-Z]{3}$", "three capital letters")]
+Currency = Annotated[
+    Text, form(r"^([A-Z]{3}|gpuh|coreh|h)$", "three capital letters, or hours: gpuh (of GPUs), coreh (of cores), h")
+]
 _NAME = "lower-case letters, digits and -, at most 40, with a letter or digit at both ends"
 Identifier = Annotated[Text, form(r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$", _NAME)]
 JobName = Annotated[Text, form(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", _NAME, min_length=1, max_length=40)]

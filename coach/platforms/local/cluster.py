@@ -15,21 +15,18 @@ from coach.core.cluster import Instance, Node, Resources
 from coach.core.errors import UserError
 from coach.core.spec import quantities
 from coach.core.spec.types import IN_WORDS, Cpu, Identifier, Memory
+from coach.platforms.local import devices
 
 GIB = 1024.0**3
 #: The machine that an offer's name means; raises UserError.
 OfferPrice = Callable[[str], Instance]
 #: The largest cluster file that is read, in bytes.
 LARGEST_FILE = 1 << 20
-#: A folder for each GPU that NVIDIA's driver has found; in some containers there are their devices alone.
-GPUS = Path("/proc/driver/nvidia/gpus")
-DEVICES = Path("/dev")
 
 
 def machine() -> Resources:
-    """Cores this process may use, the memory and the GPUs of this machine."""
-    found = GPUS.iterdir() if GPUS.is_dir() else DEVICES.glob("nvidia[0-9]*")
-    gpus = len(list(found))
+    """Cores and GPUs this process may use, and the memory of this machine. Raises UserError as `devices.found`."""
+    gpus = len(devices.found())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     return Resources(float(len(os.sched_getaffinity(0))), memory, float(gpus))
 

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from coach.core.cluster import Node, Pod, PodId
+from coach.core.cluster import Node, Pod, PodId, Taken
 from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
@@ -31,6 +31,8 @@ from coach.platforms.base import (
 from coach.platforms.function_calls import AtSockets
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of
+from coach.platforms.local.device_pool import DevicePool
+from coach.platforms.local.devices import VISIBLE
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.programs import Programs
 from coach.platforms.local.runtime import FunctionProcess, Runtime
@@ -38,6 +40,8 @@ from coach.platforms.local.runtime import FunctionProcess, Runtime
 PORT = 8080
 #: Seconds a function may take until it answers.
 READY_SECONDS = 50.0
+#: Seconds between two looks at what others have of this machine's GPUs, and whether these work.
+LOOK_SECONDS = 2.0
 
 
 class LocalPlatform:
@@ -72,7 +76,10 @@ class LocalPlatform:
         self._given_up: dict[PodId, str] = {}
         self._addresses = _addresses(nodes)
         self._key = secrets.token_hex()  #: from which each group has its own
-        self._programs = Programs(logs, now, self._signalled)
+        self._devices = DevicePool(nodes)
+        self._looking: asyncio.Task[None] | None = None
+        self._taken: tuple[Taken, ...] = ()
+        self._programs = Programs(logs, now, self._signalled, self._devices)
         self._program_nodes: dict[PodId, str] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
@@ -85,12 +92,37 @@ class LocalPlatform:
         except BaseException:
             await self.close()
             raise
-        return Cluster(self._nodes)
+        if self._devices.any:
+            self._taken = await asyncio.to_thread(self._devices.taken)
+            self._looking = asyncio.create_task(self._look())
+        return Cluster(self._nodes, taken=self._taken)
+
+    async def _look(self) -> None:
+        """Report what others have of the GPUs, and the pods whose GPU no longer works."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            lost = await asyncio.to_thread(self._devices.lost)
+            self._devices.give_back(lost)  # its supervisor keeps the lease until it has ended
+            ending = [asyncio.create_task(self._programs.lose(pod.job, why)) for pod, why in lost.items()]
+            for pod, why in lost.items():
+                if self._program_nodes.pop(pod, None) is not None:
+                    self._events.pod_lost(pod, Reason.DEVICE_LOST, why)
+            await asyncio.gather(*ending)
+            await self._see_taken()
+
+    async def _see_taken(self) -> None:
+        taken = await asyncio.to_thread(self._devices.taken)
+        if taken != self._taken:
+            self._taken = taken
+            self._events.nodes_changed(Cluster(self._nodes, taken=taken))
 
     async def close(self) -> None:
         """End every function and every program."""
+        if self._looking is not None:
+            self._looking.cancel()
         await self._programs.close()
         await self.release(list(self._processes))
+        self._devices.give_back()
         for opening in self._runtimes.values():
             opening.cancel()  # no effect on one that is open
         for opened in await asyncio.gather(*self._runtimes.values(), return_exceptions=True):
@@ -135,6 +167,7 @@ class LocalPlatform:
                     f"image: a program on this machine runs without one ({spec.spec.image} is for a cluster); "
                     "leave `image` out, or: coach run --platform kubernetes",
                 )
+            await self._take_devices(pod, spec)
             self._program_nodes[pod.id] = pod.node
             return Deployed("", pod.node)
         logs = self._logs(pod.id.job)
@@ -166,6 +199,21 @@ class LocalPlatform:
         self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, function))
         return Deployed(address, pod.node)
 
+    async def _take_devices(self, pod: Pod, spec: TrainingJob) -> None:
+        program = spec.spec.program
+        if pod.requests.gpu and program is not None and VISIBLE in program.env:
+            raise PodError(
+                Reason.POD_REFUSED,
+                f"program.env: {VISIBLE} {program.env[VISIBLE]!r}, but Coach gives this job its GPUs; leave it out "
+                "there, and set it for coach itself to limit which",
+            )
+        try:
+            self._devices.take(pod)
+        except PodError as error:
+            if error.reason is Reason.DEVICES_TAKEN:
+                await self._see_taken()
+            raise
+
     def _namespace(self, node: str) -> str | None:
         """The path of the network namespace of a node's functions; None: the handler's."""
         return None
@@ -176,6 +224,7 @@ class LocalPlatform:
         of_programs = {pod.job for pod in pods if self._program_nodes.pop(pod, None) is not None}
         kept = {job: [pod for pod in self._program_nodes if pod.job == job] for job in of_programs}
         await asyncio.gather(*(self._programs.release(job, kept[job]) for job in of_programs))
+        self._devices.give_back(pods)
         ending = []
         for pod in pods:
             watcher = self._watchers.pop(pod, None)

@@ -13,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.metric_source import NUMBER
+from coach.platforms.local.cluster import parse_nodes
+from coach.platforms.local.device_pool import DevicePool
 from coach.platforms.local.programs import Worker
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
@@ -54,7 +57,10 @@ class ProgramTrial:
 
 
 def run(job: TrainingJob, seconds: float) -> ProgramTrial:
-    """Run the job's program until it prints the job's metric, or ends, or for so many seconds. Raises OSError."""
+    """Run the job's program until it prints the job's metric, or ends, or for so many seconds.
+
+    Raises OSError; PodError where others have the GPUs that it asks for.
+    """
     return asyncio.run(_run(job, seconds))
 
 
@@ -75,17 +81,22 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
     with tempfile.TemporaryDirectory(prefix="coach-try-") as folder:
         log, checkpoints = Path(folder, "log"), Path(folder, "checkpoints")
         checkpoints.mkdir()
+        pool, here = DevicePool(parse_nodes("")), PodId(job.name, Role.WORKER, 0)
+        asks = spec.resources.worker.resources
+        seen = pool.take(Pod(here, "this-machine", asks)) if asks.gpu else None
         own = {"COACH_JOB": job.name, "COACH_CHECKPOINTS": str(checkpoints)}
         order = Order(
             name=job.name,
             command=program.command,
             directory=(program.directory or ".").removeprefix("file://"),
-            env={"PYTHONUNBUFFERED": "1", **os.environ, **program.env, **own},
+            env={"PYTHONUNBUFFERED": "1", **os.environ, **program.env, **pool.environment(seen, program.env), **own},
             log=str(log),
             wanted=Wanted.of(spec),
             seconds=seconds + GRACE,
             grace=GRACE,
-            memory=spec.resources.worker.resources.memory,
+            memory=asks.memory,
+            job=job.name,
+            leases=pool.descriptors(here),
         )
         worker = await Worker.start(order, note)
         waits = asyncio.create_task(heard.wait())

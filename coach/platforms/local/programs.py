@@ -30,6 +30,8 @@ from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import JobSpec
 from coach.platforms import torchrun
 from coach.platforms.base import EpochError, EpochOrder
+from coach.platforms.local.device_pool import DevicePool
+from coach.platforms.local.devices import Device
 from coach.platforms.local.program_group import Group, Variables
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.process_table import end_marked
@@ -96,6 +98,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            pass_fds=order.leases,
             limit=LONGEST_ANSWER,
             start_new_session=True,
         )
@@ -161,6 +164,8 @@ class Run:
         """
         self._signalled, self._signals = signalled, set[str]()
         self.group = action.group
+        #: The devices that the process of each worker sees; they stay the same for as long as it runs.
+        self.sees: dict[str, Sequence[Device]] = {}
         #: The names of the workers that it is to have.
         self.names = [pod.name for pod in sorted(action.pods)]
         self._members = Group(self.names, self._answer)
@@ -256,10 +261,10 @@ class Run:
         for worker in self._workers:
             worker.extend(due - MARGIN - now)
 
-    async def end(self, grace: float, reason: Reason | None = None) -> None:
-        """End all workers; returns when nothing of them is left. `reason`: what `report` then raises."""
+    async def end(self, grace: float, reason: Reason | None = None, why: str = "stopped") -> None:
+        """End all workers; returns when nothing of them is left. `reason` and `why`: what `report` then raises."""
         if reason is not None:
-            self._stopped = self._stopped or (reason, "stopped")
+            self._stopped = self._stopped or (reason, why)
         self._members.close()
         for worker in self._workers:
             worker.end(grace)
@@ -418,12 +423,17 @@ class Programs:
     """The programs of all jobs on this machine. `logs(job)` is the folder for a job's logs."""
 
     def __init__(
-        self, logs: Callable[[str], Path], now: Callable[[], float], signalled: Callable[[str, str, float], None]
+        self,
+        logs: Callable[[str], Path],
+        now: Callable[[], float],
+        signalled: Callable[[str, str, float], None],
+        devices: DevicePool,
     ) -> None:
         """`signalled` is called with a job and a signal that its program got."""
         self._logs = logs
         self._now = now
         self._signalled = signalled
+        self._devices = devices
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, Run] = {}
         self._ending: dict[str, Run] = {}
@@ -440,12 +450,12 @@ class Programs:
             run = self._runs[action.job] = Run(
                 order.spec.spec, action, self._ends.pop(action.job, 0.0), partial(self._signalled, action.job)
             )
-            group = _variables(action.group, action.pods)
-            await run.start([self._order(order, pod, group, cpus(pod)) for pod in sorted(action.pods)])
+            group = self._variables(run, action.pods)
+            await run.start([self._order(order, pod, run, group, cpus(pod)) for pod in sorted(action.pods)])
         elif set(run.names) != {pod.name for pod in action.pods}:
-            group = _variables(action.group, action.pods)
+            group = self._variables(run, action.pods)
             new = [pod for pod in sorted(action.pods) if pod.name not in run.names]
-            await run.change(group, [self._order(order, pod, group, cpus(pod)) for pod in new])
+            await run.change(group, [self._order(order, pod, run, group, cpus(pod)) for pod in new])
         run.extend(self._now(), order.due)
         self._epochs[action.token] = run
         try:
@@ -468,13 +478,18 @@ class Programs:
         if token in self._epochs:
             await self._epochs[token].end(self._epochs[token].grace, reason)
 
+    async def lose(self, job: str, why: str) -> None:
+        """End a job's program, one of whose devices no longer works."""
+        if (run := self._runs.get(job)) is not None:
+            await run.end(run.grace, Reason.DEVICE_LOST, why)
+
     async def release(self, job: str, kept: Collection[PodId]) -> None:
         """End a job's program, in its grace period; returns when nothing of it is left.
 
         One that forms its group anew in the same process goes on with the workers in `kept`.
         """
         run = self._runs.get(job)
-        if run is not None and kept and run.regroups and await run.leave(_variables(run.group, kept)):
+        if run is not None and kept and run.regroups and await run.leave(self._variables(run, kept)):
             return
         if (run := self._runs.pop(job, None)) is not None:
             began, self._ending[job] = self._now(), run
@@ -495,7 +510,30 @@ class Programs:
         """End all programs at once."""
         await asyncio.gather(*(run.end(0.0) for run in (*self._runs.values(), *self._ending.values())))
 
-    def _order(self, order: EpochOrder, pod: PodId, groups: Variables, cpus: Sequence[int] | None) -> Order:
+    def _variables(self, run: Run, pods: Collection[PodId]) -> Variables:
+        """What torchrun says to the workers of a group; they meet at a port that is free.
+
+        With one device each, a process that starts sees those of all, and `LOCAL_RANK` is the place of its own among
+        them, also when others have come or left since. With more, or MIG instances, of which a process sees one only,
+        each sees its own alone, as if it was alone on its node.
+        """
+        job, _, number = run.group.rpartition(".g")
+        port, pods = _free_port(), sorted(pods)
+        own = {pod.name: self._devices.of(pod) for pod in pods}
+        of_all = [device for each in own.values() for device in each]
+        alone = len(of_all) > len(pods) or any(device.mig for device in of_all)
+        run.sees = {name: run.sees.get(name, devices if alone else of_all) for name, devices in own.items()}
+        found = {}
+        for rank, (name, devices) in enumerate(own.items()):
+            of_torchrun = torchrun.variables(
+                job, int(number) - 1, rank, len(pods), "127.0.0.1", port, one_node=not alone
+            )
+            if devices:
+                of_torchrun["LOCAL_RANK"] = str(run.sees[name].index(devices[0]))
+            found[name] = of_torchrun
+        return found
+
+    def _order(self, order: EpochOrder, pod: PodId, run: Run, groups: Variables, cpus: Sequence[int] | None) -> Order:
         spec, action = order.spec.spec, order.action
         program = spec.program
         assert program is not None
@@ -506,11 +544,13 @@ class Programs:
         if spec.limits.largest.workers > 1:
             group = dict(groups[pod.name])
             threads = {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
+        asks = spec.resources.worker.gpu > 0
+        seen = self._devices.environment(run.sees[pod.name] if asks else None, program.env)
         return Order(
             name=pod.name,
             command=program.command,
             directory=(program.directory or ".").removeprefix("file://"),
-            env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
+            env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **seen, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             # Only the first worker's reports count.
             wanted=Wanted.of(spec) if pod.name == next(iter(groups)) else Wanted(spec.metric),
@@ -518,6 +558,8 @@ class Programs:
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,
             cpus=cpus,
+            job=action.job,
+            leases=self._devices.descriptors(pod),
         )
 
 
@@ -530,16 +572,6 @@ def _own(order: EpochOrder) -> dict[str, str]:
     folder = _folder(order.action)
     folder.mkdir(0o700, parents=True, exist_ok=True)
     return {"COACH_JOB": order.action.job, "COACH_CHECKPOINTS": str(folder)}
-
-
-def _variables(group: str, pods: Collection[PodId]) -> Variables:
-    """What torchrun says to the workers of a group; they meet at a port that is free."""
-    job, _, number = group.rpartition(".g")
-    port, names = _free_port(), [pod.name for pod in sorted(pods)]
-    return {
-        name: torchrun.variables(job, int(number) - 1, rank, len(names), "127.0.0.1", port, one_node=True)
-        for rank, name in enumerate(names)
-    }
 
 
 def _free_port() -> int:

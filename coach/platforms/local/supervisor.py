@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coach.platforms.local import devices
 from coach.platforms.local.function_log import FunctionLog
 from coach.platforms.process_table import Work
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
@@ -49,7 +50,7 @@ LAST_WARNING_SECONDS = 5.0
 class Order:
     """What to run. `seconds` until SIGKILL, `grace` seconds before which comes SIGTERM. `memory` is GiB for all of it.
 
-    `log` is a file.
+    `log` is a file. `leases` are descriptors of the sockets by which its job has devices (`devices.Lease`).
     """
 
     name: str
@@ -62,6 +63,8 @@ class Order:
     grace: float
     memory: float
     cpus: Sequence[int] | None = None
+    job: str = ""
+    leases: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class _Supervisor:
         self._work = Work(LOOK_SECONDS)
         self._input = b""
         self._flags = Flags.shared()
+        self._leases = [devices.adopt(one) for one in order.leases]
         self._terminate = float("inf")  #: when a program that asks gets SIGTERM
 
     def run(self) -> Ended:
@@ -184,6 +188,8 @@ class _Supervisor:
         with selectors.DefaultSelector() as selector:
             selector.register(0, selectors.EVENT_READ)
             selector.register(ended, selectors.EVENT_READ)
+            for lease in self._leases:
+                selector.register(lease, selectors.EVENT_READ, lease)
             look = self._began
             while program.poll() is None:
                 now = time.monotonic()
@@ -194,6 +200,8 @@ class _Supervisor:
                 for key, _ in selector.select(max(0.0, min(look, self._next()) - now)):
                     if key.fd == 0:
                         self._obey(program)
+                    elif key.data:
+                        devices.answer(key.data, self._order.job)
         os.close(ended)
         return 128 - program.returncode if program.returncode < 0 else program.returncode
 

@@ -29,6 +29,7 @@ ATTEMPTS = {
     Reason.STORAGE_FAILED: Retry.BOUNDED,
     Reason.PEER_LOST: Retry.BOUNDED,
     Reason.FUNCTION_LOST: Retry.BOUNDED,
+    Reason.DEVICE_LOST: Retry.BOUNDED,
     Reason.START_TIMED_OUT: Retry.BOUNDED,
     Reason.STALLED: Retry.BOUNDED,
     Reason.DEADLINE_EXCEEDED: Retry.BOUNDED,
@@ -55,7 +56,7 @@ def test_an_attempt_that_coach_or_the_cluster_ended_is_not_counted() -> None:
 
 
 def test_pods_that_the_cluster_does_not_make_now_are_waited_for() -> None:
-    assert {Reason.QUOTA_EXCEEDED, Reason.PODS_DELAYED} == REFUSED
+    assert {Reason.QUOTA_EXCEEDED, Reason.PODS_DELAYED, Reason.DEVICES_TAKEN} == REFUSED
     assert {reason.state for reason in REFUSED} == {State.WAITING}
 
 

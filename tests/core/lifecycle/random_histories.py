@@ -35,6 +35,7 @@ POD_FAULTS = (
     Reason.INTERNAL,
     Reason.QUOTA_EXCEEDED,
     Reason.PODS_DELAYED,
+    Reason.DEVICES_TAKEN,
 )
 #: Events after which something happens from outside: most histories are shorter than this.
 LATEST = 120

@@ -10,19 +10,6 @@ from coach.jobfiles.prices import instance_of
 from coach.platforms.local import cluster
 
 
-def test_the_machine_has_the_gpus_that_its_driver_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cluster, "GPUS", tmp_path / "gpus")
-    monkeypatch.setattr(cluster, "DEVICES", tmp_path)
-    assert cluster.parse_nodes("")[0].capacity.gpu == 0
-    for device in ("nvidia0", "nvidiactl", "nvidia-uvm"):  # in some containers there is nothing else
-        (tmp_path / device).touch()
-    assert cluster.parse_nodes("")[0].capacity.gpu == 1
-    for address in ("0000:01:00.0", "0000:02:00.0"):
-        (tmp_path / "gpus" / address).mkdir(parents=True)
-    assert cluster.parse_nodes("")[0].capacity.gpu == 2
-    assert cluster.parse_nodes("2x1")[0].capacity.gpu == 0
-
-
 def test_a_cluster_file_says_the_gpus_of_its_nodes(tmp_path: Path) -> None:
     file = tmp_path / "nodes.yaml"
     file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, gpu: 1}\n- {name: b, cpu: 2, memory: 4Gi}\n")
