@@ -31,7 +31,7 @@ def fitted_curve(job: Job, points: int) -> list[tuple[float, float, Interval]]:
     model = job.convergence
     if model is None or not job.full_epochs:
         return []
-    last = None if job.state is State.SUCCEEDED else job.last_x()
+    last = None if job.state is State.SUCCEEDED else forecast.expected_last(job)
     end = job.epochs_trained
     if last is not None:
         end = max(end, min(last.high, LONGEST_CURVE * last.expected))
@@ -95,6 +95,8 @@ def curve_words(job: Job) -> str:
     model = job.convergence
     if model is None:
         return "no learning curve is known yet"
+    if (seen := job.full_epoch_count) < forecast.CURVE_EPOCHS:
+        return f"too early: {formatting.count(seen, 'epoch')}, and {forecast.CURVE_EPOCHS} say something of its curve"
     ends = model.asymptote
     goes = (
         f"{job.metric} levels off at {formatting.score(ends.expected)} "
@@ -107,7 +109,7 @@ def curve_words(job: Job) -> str:
             f"{goes}; after {epochs:.0f} more epochs, all that its bounds allow, {formatting.score(end.expected)} "
             f"({formatting.score(end.low)} to {formatting.score(end.high)}) is expected"
         )
-    last, chance = job.last_x(), model.chance(job.target)
+    last, chance = forecast.expected_last(job), model.chance(job.target)
     if last is None:
         return f"{goes}; it sees no way to {job.target:g}"
     spread = f"{last.low:.0f} to {last.high:.0f}"

@@ -172,8 +172,11 @@ def _known(job: Job, now: float) -> Iterator[str]:
         goes_on = "it was resumed" if job.overruled else "it has no --stop-early (stopEarly: true)"
         yield f"Its target looks out of reach: {words}. It goes on, as {goes_on}; coach cancel {job.name} ends it"
     until = forecast.time_left(job, now)
+    if until is None and job.pods and job.spec.target is not None and job.full_epoch_count < forecast.CURVE_EPOCHS:
+        yield f"When it is done is not known yet: its curve says something from epoch {forecast.CURVE_EPOCHS} on"
     if until is not None:
-        left = forecast.remaining_epochs(job)
+        left = forecast.expected_epochs(job)
+        assert left is not None, "it has a time"
         yield (
             f"Done in {formatting.duration_interval(until)}, after {left.expected:.0f} more epochs "
             f"({left.low:.0f}-{left.high:.0f})"

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from coach.core.jobs.epoch import EpochKind
+from coach.core.lifecycle import forecast
 from coach.core.lifecycle.forecast import spending_plan
 from coach.report import formatting
 from coach.report.choices import Verdict, last_decision
@@ -96,7 +97,7 @@ def test_the_predicted_band_reaches_to_the_target_and_to_the_predicted_end(make)
     job = next(iter(world.reducer.jobs.values()))
     with mpl.rc_context(STYLE):
         curve = figures(Story.of(job, world.history, world.now))[f"{job.name}-curve"]
-    last = job.last_x()
+    last = forecast.expected_last(job)
     assert last is not None and last.expected > job.epochs_trained, "a job that is not done"
     drawn = band(curve)
     assert drawn[0][0] == pytest.approx(job.epochs[0].epochs_trained)

@@ -48,7 +48,7 @@ def test_a_value_within_the_interval_is_no_news_nor_a_small_change_outside() -> 
     assert times(1.2).changed(narrow, "USD") is not None
 
 
-def test_a_job_whose_epochs_become_three_times_as_long_has_the_line_once() -> None:
+def test_a_job_whose_epochs_become_eight_times_as_long_has_the_line_once() -> None:
     """A recorded job: its last two orders predict what it would on a slower machine."""
     world = steady_job()
     orders = [one for one in world.history if isinstance(one, RunEpoch) and one.fraction == 1.0 and one.job_forecast]
@@ -57,9 +57,9 @@ def test_a_job_whose_epochs_become_three_times_as_long_has_the_line_once() -> No
     def slower(record: object) -> object:
         if not isinstance(record, RunEpoch) or record.at < last.at or record.job_forecast is None:
             return record
-        seconds = [tuple(3.0 * value for value in bounds or ()) for bounds in (record.predicted_seconds,)]
+        seconds = [tuple(8.0 * value for value in bounds or ()) for bounds in (record.predicted_seconds,)]
         whole = JobForecast(
-            *(tuple(3.0 * x for x in b) for b in (record.job_forecast.seconds, record.job_forecast.cost))
+            *(tuple(8.0 * x for x in b) for b in (record.job_forecast.seconds, record.job_forecast.cost))
         )  # type: ignore[arg-type]
         return replace(record, predicted_seconds=seconds[0], job_forecast=whole)  # type: ignore[arg-type]
 

@@ -15,6 +15,8 @@ from coach.core.money import to_money
 from coach.report import formatting
 from coach.report.row_types import EpochRow, ForecastRow, JobRow
 
+#: States of a job that trains.
+TRAINS = (State.PROBING, State.TRAINING)
 #: Colours of states, in addition to their words.
 STATE_STYLE = {
     State.SUCCEEDED: "green",
@@ -82,9 +84,14 @@ def money(row: JobRow) -> str:
 
 
 def eta(row: JobRow, *, interval: bool = False) -> str:
-    """The remaining time, with its bounds."""
+    """The remaining time, with its bounds; before a curve says anything of it, that it is too early."""
     if row.eta is None or row.eta_low is None or row.eta_high is None:
-        return formatting.UNKNOWN
+        from coach.core.lifecycle.forecast import CURVE_EPOCHS
+
+        young = row.target is not None and row.epoch < CURVE_EPOCHS and State(row.state) in TRAINS
+        if not young:
+            return formatting.UNKNOWN
+        return f"too early: after {CURVE_EPOCHS} epochs" if interval else "too early"
     if interval:
         return formatting.duration_interval(Interval(row.eta_low, row.eta, row.eta_high))
     return formatting.duration(row.eta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,8 +30,15 @@ MIN_CHANCE = 0.03
 #: Probability outside the interval on either side. 0.12, not 0.1: on the small models (coach/simulation/data)
 #: these bounds already hold the true value 80-90 % of the time.
 TAIL = 0.12
+#: Latest values whose distances are looked at.
+GAPS = 6
 #: A loss, a target or an x further from zero counts as one this far (float32 ends at 3e38): its square is finite.
 FURTHEST = 1e100
+
+
+def spacing(x: Sequence[float]) -> float:
+    """How far values at `x` are apart, at least: an epoch, or more where a program reports more rarely."""
+    return max(1.0, min(b - a for a, b in itertools.pairwise(x))) if len(x) > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,8 @@ class ConvergenceModel:
     def epochs_to(self, target: float, consecutive_hits: int, x_now: float) -> Interval | None:
         """The x of the last epoch needed for `target` to hold `consecutive_hits` epochs; None = no solution.
 
-        For a job that still trains: at least one more epoch, at x_now + 1. The noise counts: values that fluctuate
-        around the target take longer to stay below it than their mean takes to reach it.
+        For a job that still trains: at least one more value, as far away as the latest ones are apart. The noise
+        counts: values that fluctuate around the target take longer to stay below it than their mean takes to reach it.
         """
         found = self.endings(target, consecutive_hits, x_now)
         if found is None:
@@ -104,7 +112,10 @@ class ConvergenceModel:
         while streak < min(consecutive_hits - 1, len(seen)) and seen[-1 - streak] <= goal:
             streak += 1
         weight = self.curves.weight * np.where(np.isfinite(self.curves.crossings(goal)), 1.0, UNREACHED)
-        times, chance = ending_times(self.curves, weight, goal, consecutive_hits, streak=streak, now=x_now, seen=seen)
+        step = spacing([p.x for p in self.points[-GAPS:]])
+        times, chance = ending_times(
+            self.curves, weight, goal, consecutive_hits, streak=streak, now=x_now, seen=seen, step=step
+        )
         total = float(chance.sum())
         if total < MIN_CHANCE:
             return None

@@ -39,12 +39,13 @@ def ending_times(
     streak: int,
     now: float,
     seen: FloatArray,
+    step: float = 1.0,
 ) -> tuple[FloatArray, FloatArray]:
     """The epochs (x) at which `target` may have held `consecutive_hits` times, and their probabilities, both [n].
 
-    Epochs are `now` + 1, + 2, ...; the last `streak` of those seen were at or below the target. The noise is each
-    curve's own, but at most that of `seen`, the values measured so far. The probabilities sum to 1 minus that of never
-    ending. `weight` replaces the curves' own weights.
+    Values come at `now` + `step`, + 2 `step`, ...; the last `streak` of those seen were at or below the target. The
+    noise is each curve's own, but at most that of `seen`, the values measured so far. The probabilities sum to 1 minus
+    that of never ending. `weight` replaces the curves' own weights.
     """
     crossing = curves.crossings(target)
     order = np.argsort(crossing, kind="stable")
@@ -61,7 +62,7 @@ def ending_times(
     ended: list[float] = []
     possible = np.isfinite(crossing)
     while len(ended) < HORIZON and float(state[:, possible].sum()) > 0.01 * np.mean(possible):
-        epochs = now + len(ended) + np.arange(1.0, CHUNK + 1.0)
+        epochs = now + step * (len(ended) + np.arange(1.0, CHUNK + 1.0))
         distance = target - followed.values(epochs)
         below = ndtr(np.clip(distance, -CERTAIN * noise, CERTAIN * noise) / noise)
         for held in below.T:
@@ -69,9 +70,9 @@ def ending_times(
             missed = state.sum(axis=0) * (1.0 - held)
             state[1:] = state[:-1] * held
             state[0] = missed
-    last = now + len(ended)
-    late = np.maximum(crossing[possible] + consecutive_hits - 1, last + 1)
-    times = np.concatenate([now + 1.0 + np.arange(len(ended)), late])
+    last = now + step * len(ended)
+    late = np.maximum(crossing[possible] + step * (consecutive_hits - 1), last + step)
+    times = np.concatenate([now + step * (1.0 + np.arange(len(ended))), late])
     chance = np.concatenate([ended, state[:, possible].sum(axis=0)])
     order = np.argsort(times, kind="stable")
     return times[order], chance[order]

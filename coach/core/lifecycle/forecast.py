@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from coach.core.cluster import NOTHING, Allocation, Pod, Resources, by_node
+from coach.core.estimation.calibration import calibrated
+from coach.core.estimation.convergence import GAPS, spacing
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, conservative_value
@@ -160,10 +162,7 @@ def remaining_epochs(job: Job) -> Interval:
     if job.spec.target is None:
         epochs = epochs_within_bounds(job)
         return Interval(epochs, epochs, epochs)
-    needed = float(max(1, job.spec.target.epochs_in_a_row - job.consecutive_hits))
-    limit = float("inf")
-    if job.spec.max_epochs:
-        limit = max(1.0, job.spec.max_epochs - job.full_epoch_count)
+    needed, limit = _needed(job), _epochs_allowed(job)
     last = _predicted_last_epoch(job)
     if last is None:
         guess, spread = max(needed, total_epochs(job) - job.epochs_trained), _prior(job)[1]
@@ -172,6 +171,38 @@ def remaining_epochs(job: Job) -> Interval:
             guess, spread = max(guess, job.epochs_trained), PRIOR_SPREAD
         return Interval(min(limit, needed), min(limit, guess), min(limit, spread * guess))
     return Interval(*(min(limit, max(needed, x - job.epochs_trained)) for x in last))
+
+
+def expected_epochs(job: Job) -> Interval | None:
+    """Epochs still to train, as people are told; None while nothing is known of them.
+
+    The one place where that and what the money rule and the policies read (`remaining_epochs`) part: of a curve's
+    prediction, this has the calibrated interval. A program without a target ends when it wants to.
+    """
+    if job.spec.target is None:
+        return remaining_epochs(job) if job.spec.program is None else None
+    if (last := _predicted_last_epoch(job)) is None:
+        return None if fit_says_unreachable(job) or job.known_epochs is None else remaining_epochs(job)
+    left = calibrated(last + -job.epochs_trained, job.full_epoch_count, len(job.known_curves))
+    least, most = _needed(job), _epochs_allowed(job)
+    return Interval(*(min(most, max(least, epochs)) for epochs in left))
+
+
+def expected_last(job: Job) -> Interval | None:
+    """The epoch by which the target will have held long enough, as people are told; None where `expected_epochs` is."""
+    left = expected_epochs(job) if job.spec.target is not None else None
+    return None if left is None else left + job.epochs_trained
+
+
+def _needed(job: Job) -> float:
+    """The fewest epochs until a target has held long enough."""
+    assert job.spec.target is not None
+    values = max(1, job.spec.target.epochs_in_a_row - job.consecutive_hits)
+    return values * (1.0 if job.spec.program is None else spacing([one.epochs_trained for one in job.epochs[-GAPS:]]))
+
+
+def _epochs_allowed(job: Job) -> float:
+    return max(1.0, job.spec.max_epochs - job.full_epoch_count) if job.spec.max_epochs else math.inf
 
 
 def epochs_of_new(job: Job) -> Interval:
@@ -196,7 +227,7 @@ def predicted_seconds(job: Job, allocation: Allocation, fraction: float, formed:
 def rest(job: Job) -> Rest | None:
     """What the job still takes, the running epoch included.
 
-    None without a curve, if it never reaches the target, or if nothing but its program ends it.
+    None without a curve, if it never reaches the target, or if its program alone says when it ends.
 
     A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier, and it
     spends no more than is left.
@@ -204,10 +235,8 @@ def rest(job: Job) -> Rest | None:
     Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
     spreads add in quadrature.
     """
-    if job.spec.target is None and _unbounded(job):
-        return None
-    known = job.spec.target is None or (job.last_x() is not None and bool(job.full_epochs))
-    if not known and (job.known_epochs is None or fit_says_unreachable(job)):
+    epochs = expected_epochs(job)
+    if epochs is None:
         return None
     at = job.desired or job.minimum
     if job.kind is EpochKind.PROBE and job.epochs:
@@ -215,7 +244,6 @@ def rest(job: Job) -> Rest | None:
     seconds = predicted_seconds(job, at, 1.0)
     if seconds is None or seconds.expected <= 0:
         return None
-    epochs = remaining_epochs(job)
     up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
     down = math.hypot(_spread(epochs.low, epochs.expected), _spread(seconds.low, seconds.expected))
     least, most = math.exp(-down), math.exp(up) if up < LARGEST_EXPONENT else math.inf

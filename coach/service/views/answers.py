@@ -15,7 +15,7 @@ from typing import Any
 
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs.job import Job
-from coach.core.lifecycle.forecast import remaining_epochs
+from coach.core.lifecycle.forecast import expected_epochs
 from coach.core.optional_feature import OptionalFeature
 from coach.handler.interactive_run import over
 from coach.handler.search.definition import load
@@ -269,5 +269,5 @@ def _matches(job: Job, text: str) -> bool:
 def _remaining(job: Job) -> schemas.Range | None:
     if job.ended or not job.epochs:
         return None
-    left = remaining_epochs(job)
-    return schemas.Range.model_validate(left) if math.isfinite(left.high) else None
+    left = expected_epochs(job)
+    return schemas.Range.model_validate(left) if left is not None and math.isfinite(left.high) else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
+from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.accounting import attempts, money
 from coach.report.models import fitted_curve, speed_rows
@@ -44,7 +45,7 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
 
 
 def _curve(job: Job) -> schemas.Curve:
-    last = None if job.ended else job.last_x()
+    last = None if job.ended else forecast.expected_last(job)
     return schemas.Curve(
         metric=job.metric,
         target=job.target,

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
+from coach.core.estimation.calibration import calibrated
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
@@ -661,14 +662,42 @@ def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> N
     job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
     job.run_seconds, job.ledger.spent = 1000.0, to_money(500.0)
     left, whole = forecast.rest(job), forecast.whole_job(job)
-    epochs, seconds = forecast.remaining_epochs(job), forecast.predicted_seconds(job, job.minimum, 1.0)
-    assert left is not None and whole is not None and seconds is not None
+    epochs, seconds = forecast.expected_epochs(job), forecast.predicted_seconds(job, job.minimum, 1.0)
+    assert left is not None and whole is not None and seconds is not None and epochs is not None
     each = forecast.predicted_cost(job, job.minimum)
     assert left.seconds.expected == pytest.approx(epochs.expected * seconds.expected)
     assert left.cost.expected == pytest.approx(epochs.expected * each)
     assert left.seconds.high > epochs.high * seconds.expected, "both doubts count"
     assert whole.seconds == tuple(1000.0 + x for x in (left.seconds.low, left.seconds.expected, left.seconds.high))
     assert whole.cost == tuple(500.0 + x for x in (left.cost.low, left.cost.expected, left.cost.high))
+
+
+def test_people_are_told_calibrated_numbers_and_the_money_rule_reads_its_own() -> None:
+    job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
+    told, own = forecast.expected_epochs(job), forecast.remaining_epochs(job)
+    assert told == calibrated(own, 6) and told.high > own.high
+    assert forecast.expected_last(job) == told + 6.0
+
+
+@pytest.mark.parametrize(("epochs", "told"), [(1, False), (2, False), (3, True)])
+def test_before_the_third_epoch_it_is_too_early_to_tell(epochs: int, told: bool) -> None:
+    job = know(job_of(target={"loss": 0.2}), 0.1)
+    losses = [1 / (0.5 * x + 0.5) + 0.05 for x in range(1, epochs + 1)]
+    for loss in losses:
+        add(job, loss=loss)
+    job = curved(job, losses, 1)
+    assert (forecast.whole_job(job) is not None) == (forecast.time_left(job, 0.0) is not None) == told
+    assert forecast.whole_job(replace(job, known_epochs=12.0)) is not None, "earlier jobs tell it"
+
+
+def test_a_program_without_a_target_is_not_taken_to_use_up_its_budget() -> None:
+    document = spec(target=None, budget=usd(1.0))
+    document["spec"] = {"program": {"command": ["train"]}, "budget": usd(1.0)}
+    job = submitted(ev.JobSubmitted(0.0, "job", document, "file:///c"))
+    for number in range(1, 6):
+        add(job, loss=1.0 / number)
+    know(job, 0.1)
+    assert forecast.rest(job) is None and forecast.time_left(job, 1.0) is None and forecast.whole_job(job) is None
 
 
 def test_nothing_is_predicted_of_the_whole_job_without_its_curve_or_its_speed() -> None:

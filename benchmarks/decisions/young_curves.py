@@ -1,0 +1,289 @@
+"""How well the end of a job is predicted from its first epochs, and the calibration of what people are told.
+
+    python -m benchmarks.decisions.young_curves [FOLDER]   # a minute of a core; results/estimators/young-curves.md
+
+*Tasks*: all twelve of TaskSet as published in releaunifreiburg/DPL (FOLDER, by default
+~/.cache/coach/dpl/data/taskset: `git clone --depth 1 https://github.com/releaunifreiburg/DPL ~/.cache/coach/dpl`), the
+small models' curves of `coach/simulation/data` (six data sets, three metrics), those of
+`benchmarks.training.plateau_curves`, curves drawn by `benchmarks.decisions.unseen_curves`, and power laws; of each at
+most CURVES. They are in groups that have a data set, a program or a law in common. All tasks count alike, and in a task
+all cases.
+
+A *case* is a curve with a target: the level that it first held at epoch 5, 7, 10, 14, 20, ... 80, once or three times
+in a row (every second curve). After each of SEEN values its *rest* is predicted, the epochs from there to the end.
+
+*Calibration* (split conformal prediction: Vovk 2005; Romano, Patterson and Candès 2019): the 10 % quantile of the true
+rest over the lower bound, the 90 % quantile of it over the upper bound, and, where fewer than MOVED values were seen,
+the median of it over the predicted one, multiply what is predicted, by how many values were seen. Bounds are only
+widened. Cases that end before epoch SHORTEST have no part in the factors. *Fitted*: with the factors of all cases, as
+they are in `coach.core.estimation.calibration`; *left out*: with those of all other groups.
+
+*Width*: the upper over the lower bound of the rest, geometric mean. *Median*: of the whole job's predicted epochs, over
+the true ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.decisions.early_ends import PLATEAUS, held
+from benchmarks.decisions.estimators import CURVES as SMALL
+from benchmarks.decisions.estimators import RESULTS
+from benchmarks.decisions.unseen_curves import drawn
+from coach.core.estimation import calibration
+from coach.core.estimation.convergence import CurvePoint, Metric, fit_convergence
+from coach.core.estimation.forms import FloatArray
+from coach.core.estimation.interval import Interval
+
+PUBLISHED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coach/dpl/data/taskset"
+RESULT = RESULTS / "young-curves.md"
+#: Values seen, and the epochs at which a target may first have held.
+SEEN = (3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 40)
+REACHED = (5, 7, 10, 14, 20, 28, 40, 50, 64, 80)
+#: Fewer values than this say too little for a median; and the last epoch of a case that is calibrated on.
+MOVED, SHORTEST = 8, 10
+#: Curves of a task at most; epochs of a curve of TaskSet, and of a power law; and the laws drawn.
+CURVES, EPOCHS, LONG, LAWS, SEED = 20, 51, 100, 24, 66
+#: Parts of a job at which a prediction is looked at: after so many of its epochs, at least three.
+SHARES = (0.1, 0.25, 0.5, 0.9)
+QUANTILES = (0.1, 0.5, 0.9)
+Factors = Mapping[int, tuple[float, float, float]]
+
+
+class Task(NamedTuple):
+    """Curves of one data set, program or law. `group`: what other tasks have in common with it."""
+
+    name: str
+    group: str
+    metric: Metric
+    curves: Sequence[Sequence[float]]
+
+
+class Row(NamedTuple):
+    """One prediction of a case's rest after `seen` values: bounds and median, in epochs; None: no solution."""
+
+    task: Task
+    seen: int
+    last: int
+    predicted: Interval | None
+
+    @property
+    def rest(self) -> float:
+        """The true one."""
+        return float(self.last - self.seen)
+
+
+def taskset(folder: Path) -> Iterator[Task]:
+    """The tasks of TaskSet: runs kept as in ../shared/data/taskset."""
+    for file in sorted(folder.glob("*.json")):
+        runs = [np.array(run["valid"]["loss"][:EPOCHS], dtype=float) for run in json.loads(file.read_text())]
+        runs = [run for run in runs if len(run) == EPOCHS and np.isfinite(run).all() and run.max() < 5]
+        width = float(np.median([run[0] for run in runs]) - min(run.min() for run in runs))
+        kept = [run.tolist() for run in runs if run[0] - run.min() > 0.1 * width]
+        yield Task(file.stem.removeprefix("FixedTextRNNClassification_imdb_"), "TaskSet", "loss", kept)
+
+
+def recorded(file: Path, columns: Sequence[str]) -> Iterator[Task]:
+    """The curves of a CSV file, by its columns."""
+    found: dict[tuple[str, ...], list[list[float]]] = {}
+    with file.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            values = [float(value) for value in row["values"].split(";")]
+            found.setdefault(tuple(row[name] for name in columns), []).append(values)
+    for names, curves in found.items():
+        yield Task(" ".join(names), names[0], "accuracy" if "accuracy" in names[-1] else "loss", curves)
+
+
+def power_laws() -> Task:
+    """`a + 2 / x^p` with noise of 1 %."""
+    dice, x = np.random.default_rng(SEED), np.arange(1.0, LONG + 1.0)
+    curves = [
+        (dice.uniform(0, 0.5) + 2.0 / x ** dice.uniform(0.3, 1.5) * np.exp(0.01 * dice.standard_normal(LONG))).tolist()
+        for _ in range(LAWS)
+    ]
+    return Task("power laws", "power laws", "loss", curves)
+
+
+def tasks(folder: Path) -> list[Task]:
+    """All of them, each with a part of its curves."""
+    found = [*taskset(folder), *recorded(SMALL, ("data", "metric")), *recorded(PLATEAUS, ("family", "metric"))]
+    found += [Task(kind, kind, "loss", curves) for kind, curves in drawn().items()]
+    found.append(power_laws())
+    return [task._replace(curves=task.curves[:: math.ceil(len(task.curves) / CURVES)]) for task in found]
+
+
+def targets(values: Sequence[float], sign: float, hits: int) -> Iterator[tuple[int, float]]:
+    """Epochs near REACHED at which a target first held so often in a row, and these targets."""
+    for wanted in REACHED:
+        for last in (wanted, wanted - 1, wanted + 1):
+            if not hits < last <= len(values):
+                continue
+            target = sign * max(sign * value for value in values[last - hits : last])
+            if held(values, target, hits, sign) == last:
+                yield last, target
+                break
+
+
+def observed(task: Task) -> list[Row]:
+    """Each case of a task after each number of values."""
+    rows = []
+    for number, values in enumerate(task.curves):
+        hits = (3, 1)[number % 2]
+        cases = list(targets(values, 1.0 if task.metric == "loss" else -1.0, hits))
+        for seen in SEEN:
+            left = [(last, target) for last, target in cases if last > seen]
+            if not left:
+                break
+            points = [CurvePoint(float(x), value) for x, value in enumerate(values[:seen], 1)]
+            model = fit_convergence(points, task.metric)
+            for last, target in left:
+                end = model.epochs_to(target, hits, float(seen))
+                rows.append(Row(task._replace(curves=()), seen, last, end and end + -float(seen)))
+    return rows
+
+
+def weights(rows: Sequence[Row]) -> FloatArray:
+    """Of each row, so that all tasks count alike; they sum to 1."""
+    many = Counter(row.task.name for row in rows)
+    return np.array([1.0 / many[row.task.name] for row in rows]) / len(many)
+
+
+def quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
+    """The weighted quantile."""
+    order = np.argsort(values, kind="stable")
+    cumulated = np.cumsum(weight[order]) - 0.5 * weight[order]
+    return float(np.interp(share, cumulated / weight.sum(), values[order]))
+
+
+def factors(rows: Sequence[Row]) -> Factors:
+    """By how many values were seen: what multiplies the lower bound, the median and the upper bound."""
+    found = {}
+    for seen in SEEN:
+        of = [(row.rest, row.predicted) for row in rows if row.seen == seen and row.last >= SHORTEST and row.predicted]
+        weight = weights([row for row in rows if row.seen == seen and row.last >= SHORTEST and row.predicted])
+        off = np.log([[rest / bound for bound in predicted] for rest, predicted in of])
+        low, middle, high = (
+            round(math.exp(quantile(off[:, at], weight, share)), 2) for at, share in enumerate(QUANTILES)
+        )
+        found[seen] = (min(low, 1.0), middle if seen < MOVED else 1.0, max(high, 1.0))
+    return found
+
+
+def told(row: Row, by: Factors | None) -> Interval:
+    """The rest as a person is told it, with these factors; None: as the curve predicts it."""
+    assert row.predicted is not None
+    if by is None:
+        return row.predicted
+    low, middle, high = (bound * factor for bound, factor in zip(row.predicted, by[row.seen], strict=True))
+    return Interval(min(low, middle), middle, max(middle, high))
+
+
+class Verdict(NamedTuple):
+    """Of some predictions: shares inside, width, and the median of predicted over true epochs of the whole job."""
+
+    inside: float
+    width: float
+    median: float
+
+
+def verdict(rows: Sequence[Row], by: Mapping[str, Factors] | None) -> Verdict:
+    """With the factors of each group; None: none."""
+    found = [told(row, None if by is None else by[row.task.group]) for row in rows]
+    weight = weights(rows)
+    inside = np.array([one.holds(row.rest) for one, row in zip(found, rows, strict=True)])
+    width = np.array([math.log(one.high / one.low) for one in found])
+    median = np.array([(row.seen + one.expected) / row.last for one, row in zip(found, rows, strict=True)])
+    return Verdict(float(weight @ inside), math.exp(float(weight @ width)), quantile(median, weight, 0.5))
+
+
+def at_share(rows: Sequence[Row], share: float) -> list[Row]:
+    """The predictions nearest to this part of their jobs, of jobs of which it was looked at near it."""
+    found = []
+    for row in rows:
+        wanted = max(float(SEEN[0]), share * row.last)
+        nearest = min(SEEN, key=lambda seen: abs(math.log(seen / wanted)))
+        if row.seen == nearest and abs(row.seen / row.last / share - 1.0) < 0.35:
+            found.append(row)
+    return found
+
+
+def line(name: str, rows: Sequence[Row], fitted: Mapping[str, Factors], left_out: Mapping[str, Factors]) -> str:
+    """A row of the table."""
+    known = [row for row in rows if row.predicted is not None]
+    before, now, out = (verdict(known, by) for by in (None, fitted, left_out))
+    kinds = [[row for row in known if (row.task.metric == "loss") == falls] for falls in (True, False)]
+    parts = [f"{100 * verdict(of, left_out).inside:.0f}" if of else "-" for of in kinds]
+    worst = min(
+        (verdict(of, left_out).inside, group)
+        for group in left_out
+        if len(of := [row for row in known if row.task.group == group]) >= 20
+    )
+    cells = [
+        name,
+        str(len(rows)),
+        f"{100 * (1 - len(known) / len(rows)):.0f}",
+        f"{100 * before.inside:.0f}",
+        f"{before.width:.1f}",
+        f"{before.median:.2f}",
+        f"{100 * now.inside:.0f}",
+        f"{100 * out.inside:.0f}",
+        *parts,
+        f"{100 * worst[0]:.0f} ({worst[1]})",
+        f"{out.width:.1f}",
+        f"{out.median:.2f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Markdown: the table, and the factors."""
+    every = factors(rows)
+    groups = dict.fromkeys(row.task.group for row in rows)
+    fitted = dict.fromkeys(groups, every)
+    left_out = {group: factors([row for row in rows if row.task.group != group]) for group in groups}
+    names = ["", "predictions", "no solution, %", "before: inside, %", "width", "median", "fitted: inside, %"]
+    names += ["left out: inside, %", "losses", "rising metrics", "worst group of 20 or more", "width", "median"]
+    long = [row for row in rows if row.last >= SHORTEST]
+    lines = [
+        "# The end of a job from its first epochs",
+        "",
+        "Written by `python -m benchmarks.decisions.young_curves`, whose text says what is measured: "
+        f"{len({row.task.name for row in rows})} tasks in {len(groups)} groups. An interval is to hold 80 %.",
+        "",
+        f"| {' | '.join(names)} |",
+        f"| --- |{' ---: |' * (len(names) - 1)}",
+        *(line(f"{n} values seen", [row for row in long if row.seen == n], fitted, left_out) for n in SEEN),
+        *(line(f"at {share:.0%} of a job", at_share(long, share), fitted, left_out) for share in SHARES),
+        line(f"jobs of fewer than {SHORTEST} epochs", [r for r in rows if r.last < SHORTEST], fitted, left_out),
+        "",
+        "| values seen | lower bound times | median times | upper bound times |",
+        "| ---: | ---: | ---: | ---: |",
+        *(f"| {n} | {' | '.join(f'{factor:.2f}' for factor in every[n])} |" for n in SEEN),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Predict, calibrate and write the page; say whether the product has these factors."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=PUBLISHED)
+    rows = [row for task in tasks(parser.parse_args().folder) for row in observed(task)]
+    text = page(rows)
+    RESULT.write_text(text, encoding="utf-8")
+    print(text)
+    if (found := factors(rows)) != calibration.FACTORS:
+        print(f"coach/core/estimation/calibration.py has other factors; they are now\nFACTORS = {found}")
+
+
+if __name__ == "__main__":
+    main()
