@@ -87,7 +87,7 @@ def differences(recorded: Recorded) -> Iterator[str]:
 
 
 def _fields(record: Record) -> list[Any]:
-    """Without what people are told of the whole job: it decides nothing, and is calibrated anew now and then."""
+    """Without what is shown of the whole job: it decides nothing, and is calibrated anew now and then."""
     fields: dict[str, Any] = json.loads(encode(record))
     fields.pop("job_forecast", None)
     return [type(record).__name__, fields]

@@ -1,4 +1,4 @@
-"""The interval of a job's remaining epochs that people are told: the curve's, calibrated on other tasks' curves.
+"""The interval of a job's remaining epochs that is shown: the curve's, calibrated on other tasks' curves.
 
 Split conformal prediction (Vovk 2005; Romano, Patterson and Candès 2019, *Conformalized quantile regression*): on many
 tasks the true rest was divided by each predicted bound, and a quantile of that multiplies the bound from now on.
@@ -13,7 +13,7 @@ import numpy as np
 from coach.core.estimation.interval import Interval
 
 #: By how many values of the metric were seen: what multiplies the lower bound, the median and the upper bound.
-#: Written by `python -m benchmarks.decisions.young_curves` on 2026-11-29, whose page has the data, and how
+#: Written by `python -m benchmarks.young_curves` on 2026-11-29, whose page has the data, and how
 #: many of the true values are inside: results/estimators/young-curves.md.
 FACTORS = {
     3: (1.0, 2.18, 2.89),
@@ -36,7 +36,7 @@ _LOW, _MIDDLE, _HIGH = np.log(list(FACTORS.values())).T
 
 
 def calibrated(left: Interval, seen: int, known: int = 0) -> Interval:
-    """What is told of the remaining epochs `left`, predicted after `seen` values, with `known` earlier runs."""
+    """What is shown of the remaining epochs `left`, predicted after `seen` values, with `known` earlier runs."""
     trust = RUNS_DOUBTED / (RUNS_DOUBTED + known)
     low, middle, high = (
         bound * math.exp(trust * float(np.interp(math.log(max(seen, 1)), _SEEN, factors)))

@@ -174,7 +174,7 @@ def remaining_epochs(job: Job) -> Interval:
 
 
 def expected_epochs(job: Job) -> Interval | None:
-    """Epochs still to train, as people are told; None while nothing is known of them.
+    """Epochs still to train, as they are shown; None while nothing is known of them.
 
     The one place where that and what the money rule and the policies read (`remaining_epochs`) part: of a curve's
     prediction, this has the calibrated interval. A program without a target ends when it wants to.
@@ -189,7 +189,7 @@ def expected_epochs(job: Job) -> Interval | None:
 
 
 def expected_last(job: Job) -> Interval | None:
-    """The epoch by which the target will have held long enough, as people are told; None where `expected_epochs` is."""
+    """The epoch by which the target will have held long enough, as it is shown; None where `expected_epochs` is."""
     left = expected_epochs(job) if job.spec.target is not None else None
     return None if left is None else left + job.epochs_trained
 

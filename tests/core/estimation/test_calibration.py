@@ -1,11 +1,11 @@
-"""What people are told of a job's end, from its first epochs."""
+"""What is shown of a job's end, from its first epochs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.decisions.young_curves import RESULT
+from benchmarks.young_curves import RESULT
 from coach.core.estimation.calibration import FACTORS, calibrated
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.interval import Interval
@@ -21,9 +21,9 @@ def test_the_factors_are_those_of_the_table_that_says_how_good_they_are() -> Non
 
 def test_an_interval_is_widened_never_narrowed() -> None:
     for seen in range(1, 200):
-        told = calibrated(LEFT, seen)
-        assert told.low <= LEFT.low and told.high >= LEFT.high
-        assert told.expected >= LEFT.expected, "a young curve predicts too early an end"
+        shown = calibrated(LEFT, seen)
+        assert shown.low <= LEFT.low and shown.high >= LEFT.high
+        assert shown.expected >= LEFT.expected, "a young curve predicts too early an end"
 
 
 def test_between_two_numbers_of_values_factors_change_evenly() -> None:
@@ -37,7 +37,7 @@ def test_earlier_runs_of_the_program_take_the_place_of_the_factors() -> None:
 
 
 def test_a_plain_program_is_inside_from_the_third_epoch_on() -> None:
-    """0.2 + 2 / epoch^0.8, of which the curve alone tells 4.3 s (3.1 s to 10 s) of 21 s."""
+    """0.2 + 2 / epoch^0.8, of which the curve alone predicts 4.3 s (3.1 s to 10 s) of 21 s."""
     values = [0.2 + 2.0 / epoch**0.8 for epoch in range(1, 60)]
     for last in (20, 25, 30):
         for seen in range(3, last):

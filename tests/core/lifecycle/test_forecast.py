@@ -674,19 +674,19 @@ def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> N
 
 def test_people_are_told_calibrated_numbers_and_the_money_rule_reads_its_own() -> None:
     job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
-    told, own = forecast.expected_epochs(job), forecast.remaining_epochs(job)
-    assert told == calibrated(own, 6) and told.high > own.high
-    assert forecast.expected_last(job) == told + 6.0
+    shown, own = forecast.expected_epochs(job), forecast.remaining_epochs(job)
+    assert shown == calibrated(own, 6) and shown.high > own.high
+    assert forecast.expected_last(job) == shown + 6.0
 
 
-@pytest.mark.parametrize(("epochs", "told"), [(1, False), (2, False), (3, True)])
-def test_before_the_third_epoch_it_is_too_early_to_tell(epochs: int, told: bool) -> None:
+@pytest.mark.parametrize(("epochs", "shown"), [(1, False), (2, False), (3, True)])
+def test_before_the_third_epoch_it_is_too_early_to_tell(epochs: int, shown: bool) -> None:
     job = know(job_of(target={"loss": 0.2}), 0.1)
     losses = [1 / (0.5 * x + 0.5) + 0.05 for x in range(1, epochs + 1)]
     for loss in losses:
         add(job, loss=loss)
     job = curved(job, losses, 1)
-    assert (forecast.whole_job(job) is not None) == (forecast.time_left(job, 0.0) is not None) == told
+    assert (forecast.whole_job(job) is not None) == (forecast.time_left(job, 0.0) is not None) == shown
     assert forecast.whole_job(replace(job, known_epochs=12.0)) is not None, "earlier jobs tell it"
 
 

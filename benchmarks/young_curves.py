@@ -1,6 +1,6 @@
-"""How well the end of a job is predicted from its first epochs, and the calibration of what people are told.
+"""How well the end of a job is predicted from its first epochs, and the calibration of what is shown.
 
-    python -m benchmarks.decisions.young_curves [FOLDER]   # a minute of a core; results/estimators/young-curves.md
+    python -m benchmarks.young_curves [FOLDER]   # a minute of a core; results/estimators/young-curves.md
 
 *Tasks*: all twelve of TaskSet as published in releaunifreiburg/DPL (FOLDER, by default
 ~/.cache/coach/dpl/data/taskset: `git clone --depth 1 https://github.com/releaunifreiburg/DPL ~/.cache/coach/dpl`), the
@@ -179,8 +179,8 @@ def factors(rows: Sequence[Row]) -> Factors:
     return found
 
 
-def told(row: Row, by: Factors | None) -> Interval:
-    """The rest as a person is told it, with these factors; None: as the curve predicts it."""
+def shown(row: Row, by: Factors | None) -> Interval:
+    """The rest as it is shown with these factors; None: as the curve predicts it."""
     assert row.predicted is not None
     if by is None:
         return row.predicted
@@ -198,7 +198,7 @@ class Verdict(NamedTuple):
 
 def verdict(rows: Sequence[Row], by: Mapping[str, Factors] | None) -> Verdict:
     """With the factors of each group; None: none."""
-    found = [told(row, None if by is None else by[row.task.group]) for row in rows]
+    found = [shown(row, None if by is None else by[row.task.group]) for row in rows]
     weight = weights(rows)
     inside = np.array([one.holds(row.rest) for one, row in zip(found, rows, strict=True)])
     width = np.array([math.log(one.high / one.low) for one in found])
@@ -257,7 +257,7 @@ def page(rows: Sequence[Row]) -> str:
     lines = [
         "# The end of a job from its first epochs",
         "",
-        "Written by `python -m benchmarks.decisions.young_curves`, whose text says what is measured: "
+        "Written by `python -m benchmarks.young_curves`, whose text says what is measured: "
         f"{len({row.task.name for row in rows})} tasks in {len(groups)} groups. An interval is to hold 80 %.",
         "",
         f"| {' | '.join(names)} |",
