@@ -16,6 +16,7 @@ DURATION_PATTERN = r"^([0-9]{1,12}(\.[0-9]{1,3})?(ms|s|m|h|d)){1,5}$"
 _GIB = 1024.0**3
 _MEMORY_BYTES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _MEMORY_BYTES |= {"Ki": 1024.0, "Mi": 1024.0**2, "Gi": _GIB, "Ti": 1024.0**4}
+_SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, **_MEMORY_BYTES, "P": 1e15, "E": 1e18, "Pi": 1024.0**5, "Ei": 1024.0**6}
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
@@ -35,6 +36,18 @@ def gib(text: str) -> float:
     if not match or not re.fullmatch(MEMORY_PATTERN[1:-1], text):
         raise ValueError(f"not a memory quantity: {text!r}")
     return float(match[1]) * _MEMORY_BYTES[match[2]] / _GIB
+
+
+@lru_cache
+def of_object(text: str) -> float:
+    """The number of a quantity in any spelling of the Kubernetes API: `129e6`, `128974848000m`, `4Gi`, `1E3`.
+
+    Raises ValueError for any other text, and for one below 0.
+    """
+    match = re.fullmatch(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(?:([a-zA-Z]{0,2})|[eE]([+-]?[0-9]{1,2}))", text)
+    if match is None or (match[2] or "") not in _SUFFIXES:
+        raise ValueError(f"not a quantity: {text!r}")
+    return float(match[1]) * (10.0 ** int(match[3]) if match[3] else _SUFFIXES[match[2]])
 
 
 def seconds(text: str) -> float:

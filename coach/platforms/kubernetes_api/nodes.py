@@ -51,9 +51,9 @@ def read(node: Object) -> Node:
     return Node(
         str(node["metadata"]["name"]),
         Resources(
-            quantities.cores(str(allocatable.get("cpu", "0"))),
-            quantities.gib(str(allocatable.get("memory", "0"))),
-            float(allocatable.get(GPU, 0)),
+            quantities.of_object(str(allocatable.get("cpu", "0"))),
+            quantities.of_object(str(allocatable.get("memory", "0"))) / 2**30,
+            quantities.of_object(str(allocatable.get(GPU, "0"))),
         ),
         spot=_spot(node),
         kind=next((labels[key] for key in KINDS if labels.get(key)), ""),

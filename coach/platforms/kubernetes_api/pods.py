@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
-
-from kubernetes.utils.quantity import parse_quantity
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from coach.core.cluster import NOTHING, Resources
 from coach.core.jobs.reasons import Reason
+from coach.core.spec import quantities
 from coach.platforms.kubernetes_api.nodes import GPU
 
 if TYPE_CHECKING:
@@ -76,8 +74,7 @@ def footprint(pod: Object) -> Object:
 def _asked(resources: Object | None) -> Resources:
     """What `resources` requests, whatever spelling its writer chose."""
     asked = (resources or {}).get("requests") or {}
-    read: Callable[[Any], Decimal] = parse_quantity
-    amounts = [float(read(asked.get(name, 0))) for name in ("cpu", "memory", GPU)]
+    amounts = [quantities.of_object(str(asked.get(name, 0))) for name in ("cpu", "memory", GPU)]
     return Resources(amounts[0], amounts[1] / 2**30, amounts[2])
 
 

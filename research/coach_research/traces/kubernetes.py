@@ -6,7 +6,7 @@ kubectl get workloads,clusterqueues -A -o yaml > queue.yaml         --trace kueu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from coach.core.cluster import Allocation, Node, Resources
-from coach.core.spec.quantities import cores, gib
+from coach.core.spec.quantities import of_object
 from coach_research.traces.draft import MAX_PODS, Draft, shown, vector
 from coach_research.traces.text import whole
 from coach_research.workload import NOTHING, Work
@@ -92,8 +92,9 @@ def _read_workload(draft: Draft, line: int, item: dict[str, Any]) -> None:
         key=lambda each: -each[0],
     )
     made = _time(draft, line, _get(item, "metadata", "creationTimestamp"))
+    sets = [each for each in sets if each[0] != 0]
     if not sets:
-        draft.leave_out(_name(item), line, ["it has no pod set"])
+        draft.leave_out(_name(item), line, ["it has no pod set with a pod"])
         return
     if not 1 <= sets[0][0] <= MAX_PODS:
         raise draft.mistake(line, f"a pod set of {sets[0][0]} pods; use 1 to {MAX_PODS}")
@@ -124,6 +125,8 @@ def _keep(  # noqa: PLR0917
         reasons.append("it has not ended")
     elif ended <= began:
         reasons.append("it ended within the second in which it started")
+    if made is not None and began is not None and began < made:
+        reasons.append("it started before its creation")
     if reasons or began is None or ended is None:
         draft.leave_out(work.name, line, reasons)
         return
@@ -164,11 +167,11 @@ def _amounts(draft: Draft, line: int, found: dict[str, Any]) -> Any:
 
 def _amount(draft: Draft, line: int, name: str, text: str) -> float:
     """A quantity: GiB of memory and storage, else a number."""
-    read: Callable[[str], float] = gib if name in {"memory", "ephemeral-storage"} else cores
+    is_size = name in {"memory", "ephemeral-storage"}
     try:
-        return read(text)
+        return of_object(text) / (2**30 if is_size else 1)
     except ValueError as error:
-        right = "512Mi or 16Gi" if read is gib else "500m or 4"
+        right = "512Mi or 16Gi" if is_size else "500m or 4"
         raise draft.mistake(line, f'{shown(name)}: "{shown(text)}" is given; use a quantity such as {right}') from error
 
 
@@ -176,8 +179,9 @@ def _time(draft: Draft, line: int, text: Any) -> float | None:
     if not text or text == "null":
         return None
     try:
-        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
-    except ValueError as error:
+        at = datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+        return at if at > 0 else None  # 1970, or Go's year 1: how Kubernetes writes a time that never was
+    except (ValueError, OverflowError) as error:
         raise draft.mistake(line, f'"{shown(str(text))}" is given; use a time such as 2026-11-01T10:00:00Z') from error
 
 

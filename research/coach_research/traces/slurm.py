@@ -12,6 +12,7 @@ from coach_research.traces.text import ANY, Number, Row, rows
 #: The command that prints what is read.
 COMMAND = "sacct -aPX -S START -E END -o JobID,Partition,State,Submit,Start,ElapsedRaw,AllocTRES,ReqTRES,Priority"
 
+HOUR = 3600.0
 NODES = Number(f"a number up to {MAX_PODS}", most=MAX_PODS)
 ELAPSED = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
 GIB = {"K": 2.0**-20, "M": 2.0**-10, "": 2.0**-10, "G": 1.0, "T": 1024.0}
@@ -19,7 +20,11 @@ AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)")
 
 
 def read_sacct(draft: Draft) -> None:
-    """Read the file into `draft`: a job on n nodes is n equal tasks, each with its part of what all had together."""
+    """Read the file into `draft`: a job on n nodes is n equal tasks, each with its part of what all had together.
+
+    A job that was put back into the queue has a line for each attempt (`sacct -D`): each is simulated.
+    """
+    attempts = dict[str, list[tuple[float | None, float | None]]]()
     for row in rows(draft, "sacct", "|"):
         name = row.cells["JobID"]
         if "." in name:
@@ -29,7 +34,10 @@ def read_sacct(draft: Draft) -> None:
         seconds = _elapsed(row)
         had, asked = row.cells.get("AllocTRES", ""), row.cells.get("ReqTRES", "")
         tres = _tres(row, "AllocTRES" if had else "ReqTRES", had or asked)
-        reasons = list(_reasons(draft, row, name, arrival, seconds))
+        start = seconds_of(draft, row.line, "Start", _plain(row, "Start"), UTC)
+        before = attempts.setdefault(name, [])
+        reasons = list(_reasons(row, (arrival, start) in before, arrival, seconds))
+        before.append((arrival, start))
         if reasons or arrival is None or seconds is None:
             draft.leave_out(name, row.line, reasons)
             continue
@@ -40,14 +48,18 @@ def read_sacct(draft: Draft) -> None:
         assumed = ["what it asked for, as what it had is not known"] if asked and not had else []
         if "mem" not in tres:
             assumed.append("no memory, as none is known")
+        if start is not None and arrival - HOUR <= start < arrival:
+            start += HOUR
+            assumed.append("the clock was put back an hour before it started, as it started before it was submitted")
+        if len(before) > 1:
+            name = f"{name} (attempt {len(before)})"
         work = task(name, row.cells.get("Partition", ""), arrival, seconds, nodes, each)
         work.priority = int(row.number("Priority", ANY, 0))
-        start = seconds_of(draft, row.line, "Start", _plain(row, "Start"), UTC)
-        if start is not None:
+        if start is not None and start >= arrival:
             draft.waits.append(start - arrival)
         draft.keep(work, row.line, assumed)
     if draft.works:
-        draft.assume("its times are of one zone without daylight saving, as sacct does not say")
+        draft.assume("its times are of one zone, as sacct does not say")
 
 
 def _plain(row: Row, column: str) -> str | None:
@@ -55,9 +67,9 @@ def _plain(row: Row, column: str) -> str | None:
     return None if text in {"", "Unknown", "None"} else text.replace("T", " ", 1)
 
 
-def _reasons(draft: Draft, row: Row, name: str, arrival: float | None, seconds: float | None) -> Iterator[str]:
-    """Why the job is not simulated."""
-    if name in draft.lines:
+def _reasons(row: Row, twice: bool, arrival: float | None, seconds: float | None) -> Iterator[str]:
+    """Why the job is not simulated; `twice`: it has had a line with the same times."""
+    if twice:
         yield "a job before it has its number"
     if row.cells["State"].partition(" ")[0] in {
         "PENDING",

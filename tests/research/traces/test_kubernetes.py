@@ -67,3 +67,30 @@ def test_a_mistake_says_where_it_is_and_what_would_be_right(old: str, new: str, 
 )  # fmt: skip
 def test_any_other_yaml_is_refused_in_one_line(kind: str, value: str, tmp_path: Path) -> None:
     assert "nothing was simulated" in refusal(tmp_path, value, kind)
+
+
+@pytest.mark.parametrize("never", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "null"])
+def test_a_time_that_never_was_is_not_known(never: str, tmp_path: Path) -> None:
+    """A container that could not start has 1970 as its start: its pod's start counts, where that is known."""
+    text = (DATA / "cluster.yaml").read_text()
+    start = 'startedAt: "2026-11-02T08:01:00Z"'
+    assert start in text
+    text = text.replace(start, f'startedAt: "{never}"')
+    assert "when it started is not known" in refusal(tmp_path, text, "kubernetes")
+    known = text.replace("    phase: Succeeded", '    phase: Succeeded\n    startTime: "2026-11-02T08:01:00Z"')
+    assert read(tmp_path, known, "kubernetes").waited == 60
+
+
+def test_amounts_may_have_any_spelling_of_the_api(tmp_path: Path) -> None:
+    text = (DATA / "cluster.yaml").read_text()
+    trace = read(tmp_path, text.replace("memory: 8Gi", "memory: 8589934592000m"), "kubernetes")
+    assert trace.works[0].worker[1] == 8
+
+
+def test_a_pod_set_without_pods_adds_nothing(tmp_path: Path) -> None:
+    text = (DATA / "kueue.yaml").read_text()
+    assert "count: 4" in text and "count: 1" in text
+    (work,) = read(tmp_path, text.replace("count: 1", "count: 0"), "kueue").works
+    assert (work.minimum, work.server.tolist()) == ((4, 0), [0, 0, 0])
+    none = text.replace("count: 1", "count: 0").replace("count: 4", "count: 0")
+    assert "it has no pod set with a pod" in refusal(tmp_path, none, "kueue")

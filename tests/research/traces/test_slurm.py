@@ -68,3 +68,27 @@ def test_a_mistake_says_where_it_is_and_what_would_be_right(text: str, words: st
 
 def test_without_the_prefix_the_error_names_it(tmp_path: Path) -> None:
     assert "did you mean sacct:" in refusal(tmp_path, HEADER)
+
+
+REQUEUED = """JobID|State|Submit|Start|ElapsedRaw|AllocTRES
+5|REQUEUED|2026-10-01T10:00:00|2026-10-01T10:05:00|600|cpu=4,node=1
+5|NODE_FAIL|2026-10-01T10:15:00|2026-10-01T10:20:00|900|cpu=4,node=1
+5|NODE_FAIL|2026-10-01T10:15:00|2026-10-01T10:20:00|900|cpu=4,node=1
+5|COMPLETED|2026-10-01T10:35:00|2026-10-01T10:40:00|3600|cpu=4,node=1
+"""
+
+
+def test_each_attempt_of_a_requeued_job_is_simulated_once(tmp_path: Path) -> None:
+    trace = read(tmp_path, REQUEUED, "sacct")
+    assert [(work.name, work.arrival, work.work) for work in trace.works] == [
+        ("5", 0, 600), ("5 (attempt 2)", 900, 900), ("5 (attempt 4)", 2100, 3600),
+    ]  # fmt: skip
+    assert trace.waited == 300
+    assert notes(trace.left_out) == [("5", 4, "a job before it has its number")]
+
+
+def test_no_job_waited_less_than_no_time_when_the_clock_was_put_back(tmp_path: Path) -> None:
+    head, line = "JobID|State|Submit|Start|ElapsedRaw|AllocTRES\n", "{}|COMPLETED|2026-10-25T02:50:00|{}|60|cpu=1\n"
+    assert read(tmp_path, head + line.format(1, "2026-10-25T02:10:00"), "sacct").waited == 20 * 60
+    either = head + line.format(1, "2026-10-25T02:10:00") + line.format(2, "1970-01-01T00:00:00")
+    assert read(tmp_path, either, "sacct").waited == 20 * 60
