@@ -23,6 +23,8 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import StateDirectory
 
+#: Seconds of a rolling window at most: ten years.
+LONGEST_WINDOW = 3650 * 86400.0
 _AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{1,5})\s*(?:/\s*([a-z0-9.]+))?\s*")
 _LABEL = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_./]{0,252}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -67,9 +69,11 @@ def terms(  # noqa: PLR0917 - they are the record's fields
         if not _NAME.fullmatch(word):
             raise UserError(f"{word!r} is no account's name: lower-case letters, digits and -, at most 40")
     try:
-        Period(period, zone)
+        window = Period(period, zone).window
     except ValueError as error:
         raise UserError(f"account {name}: {error}") from error
+    if window is not None and window > LONGEST_WINDOW:
+        raise UserError(f"account {name}: a window of {period} is longer than 3650d; without a period it is for ever")
     for label in labels.items():
         if not all(map(_LABEL.fullmatch, label)):
             raise UserError(f"account {name}: {'='.join(filter(None, label))!r} is no label; such as team=vision")

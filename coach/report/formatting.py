@@ -166,9 +166,10 @@ def clock(at: float) -> str:
 
 
 def iso(at: float | None) -> str | None:
-    """A time for machines: ISO 8601, local time with its offset; None for never."""
-    return (
-        None
-        if at is None or math.isinf(at)
-        else datetime.fromtimestamp(at).astimezone().isoformat(timespec="milliseconds")
-    )
+    """A time for machines: ISO 8601, local time with its offset; None for never, and for what no date can hold."""
+    if at is None or math.isinf(at):
+        return None
+    try:
+        return datetime.fromtimestamp(at).astimezone().isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import importlib
 import io
+import itertools
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -70,9 +72,13 @@ def _flat(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str
 
 
 def metrics(row: EpochRow, metric: str, spent: float) -> dict[str, float]:
-    """The numbers of one epoch; `spent` until its end, in the job's currency."""
-    known = {"loss": row.loss, "accuracy": row.accuracy, metric: row.value, "spent": spent}
-    known |= {name: getattr(row, name) for name in _NUMBERS}
+    """The numbers of one epoch; `spent` until its end, in the job's currency.
+
+    Where the job's metric has the name of one of Coach's own numbers, that is `coach.NAME`.
+    """
+    own = {"spent": spent} | {name: getattr(row, name) for name in _NUMBERS}
+    known = {f"coach.{name}" if name == metric else name: value for name, value in own.items()}
+    known |= {"loss": row.loss, "accuracy": row.accuracy, metric: row.value}
     return {name: float(value) for name, value in known.items() if value is not None}
 
 
@@ -85,24 +91,44 @@ def _steps(job: Job, metric: str) -> Iterator[tuple[int, float, dict[str, float]
         yield row.epoch, at, metrics(row, metric, spent)
 
 
+def _as_mlflow_names(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The same by names that MLflow takes, `AR_100` for `AR@100`; those that would be one have a number."""
+    made = dict[str, Any]()
+    for name, value in found.items():
+        parts = [part for part in re.sub(r"[^\w\-. /]", "_", name).split("/") if part not in ("", ".", "..")]
+        taken = plain = "/".join(parts)[:240] or "_"
+        again = itertools.count(2)
+        while taken in made:
+            taken = f"{plain}_{next(again)}"
+        made[taken] = value
+    return made
+
+
 def _mlflow(library: Any, uri: str, row: JobRow, job: Job) -> str:
     client = library.MlflowClient(tracking_uri=uri)
     found = client.get_experiment_by_name(PROJECT)
     experiment = found.experiment_id if found else client.create_experiment(PROJECT)
-    for old in client.search_runs([experiment], f"tags.`coach.job` = '{job.name}'"):
-        client.delete_run(old.info.run_id)
+    earlier = client.search_runs([experiment], f"tags.`coach.job` = '{job.name}'")
     tags = {"coach.job": job.name, "coach.state": row.state, "coach.reason": row.reason}
     start = int(job.submitted_at * 1000)
     run = client.create_run(experiment, start_time=start, tags=tags, run_name=job.name).info.run_id
-    for name, value in parameters(job.job_file).items():
-        client.log_param(run, name, value[:500])
-    entity = library.entities.Metric
-    for number, at, found_metrics in _steps(job, row.metric):
-        batch = [entity(name, value, int(at * 1000), number) for name, value in found_metrics.items()]
-        client.log_batch(run, metrics=batch)
-    ended = int(job.ended_at * 1000) if job.ended_at else None
-    if job.ended:
-        client.set_terminated(run, "FINISHED" if row.state == "Succeeded" else "FAILED", ended)
+    try:
+        for name, value in _as_mlflow_names(parameters(job.job_file)).items():
+            client.log_param(run, name, value[:500])
+        entity = library.entities.Metric
+        for number, at, found_metrics in _steps(job, row.metric):
+            batch = [
+                entity(name, value, int(at * 1000), number) for name, value in _as_mlflow_names(found_metrics).items()
+            ]
+            client.log_batch(run, metrics=batch)
+        if job.ended:
+            ended = int(job.ended_at * 1000) if job.ended_at else None
+            client.set_terminated(run, "FINISHED" if row.state == "Succeeded" else "FAILED", ended)
+    except BaseException:  # a half would run for ever
+        client.delete_run(run)
+        raise
+    for old in earlier:
+        client.delete_run(old.info.run_id)
     return f"{uri}: experiment {PROJECT}, run {run}"
 
 
@@ -137,11 +163,15 @@ def _wandb(library: Any, folder: str, row: JobRow, job: Job) -> str:
             config=parameters(job.job_file),
             settings=library.Settings(silent=True, console="off", x_disable_stats=True, disable_git=True),
         )
-        for number, _, found in _steps(job, row.metric):
-            run.log(found, step=number)
-        run.summary["state"] = row.state
-        written = str(Path(run.dir).parent)
-        run.finish(exit_code=0 if row.state == "Succeeded" else 1)
+        code = 1
+        try:
+            for number, _, found in _steps(job, row.metric):
+                run.log(found, step=number)
+            run.summary["state"] = row.state
+            written = str(Path(run.dir).parent)
+            code = 0 if row.state == "Succeeded" else 1
+        finally:
+            run.finish(exit_code=code)
     return f"{written}; send it with: wandb sync {written}"
 
 

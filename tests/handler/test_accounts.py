@@ -139,3 +139,9 @@ def test_an_account_keeps_its_currency_and_is_not_set_while_another_handler_has_
 def test_what_is_no_budget_is_refused_with_an_example(amount: str) -> None:
     with pytest.raises(UserError, match=r"50USD/month|30d"):
         setting("team-a", amount)
+
+
+def test_a_window_is_of_ten_years_at_most() -> None:
+    assert setting("team-a", "50USD/3650d").period == "3650d"
+    with pytest.raises(UserError, match="a window of 3651d is longer than 3650d; without a period it is for ever"):
+        setting("team-a", "50USD/3651d")

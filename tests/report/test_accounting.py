@@ -5,9 +5,10 @@ import itertools
 import pytest
 
 from coach.core.jobs import events as ev
+from coach.core.jobs.accounts import Accounts
 from coach.core.jobs.reasons import Reason
 from coach.core.money import to_amount
-from coach.report.accounting import attempts, ledger, money, pauses
+from coach.report.accounting import account_rows, attempts, ledger, money, pauses
 from coach.report.export import export
 from coach.report.history import history
 from coach.report.row_types import EpochRow, ForecastRow, as_csv, columns
@@ -115,3 +116,12 @@ def test_what_is_not_known_is_empty_in_csv() -> None:
     assert first.predicted_seconds is None
     line = as_csv(EpochRow, [first]).splitlines()[1]
     assert line.split(",")[columns(EpochRow).index("predicted_seconds")] == ""
+
+
+def test_an_account_whose_window_no_date_can_hold_keeps_no_other_from_the_list() -> None:
+    """Journals may have one: it was not refused before."""
+    accounts = Accounts()
+    for name, period in (("big", "999999d"), ("team", "month")):
+        accounts.apply(ev.AccountSet(1e9, name, 50_000_000_000, "USD", period))
+    big, team = account_rows(accounts, {}, 1.8e9)
+    assert (big.name, big.since, team.name) == ("big", None, "team") and team.since is not None

@@ -2,11 +2,15 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from coach.core.errors import UserError
+from coach.cli.main import invoke
+from coach.core.errors import PermanentError, UserError
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.journal import fold
 from coach.handler.state.state_directory import StateDirectory
@@ -14,7 +18,7 @@ from coach.report import trackers
 from coach.report.status import epoch_rows, job_row
 from tests.cli.conftest import ROOT, keep
 from tests.journals.replay import FOLDER, read
-from tests.report.recorded_jobs import steady_job
+from tests.report.recorded_jobs import steady_job, two_jobs
 
 PYTHON = ROOT / ".venv-trackers/bin/python"
 READ = {
@@ -111,3 +115,64 @@ def test_parameters_have_no_environment() -> None:
     found = trackers.parameters(TrainingJob.model_validate(fields))
     assert "program.command" in found
     assert not any("env" in name.split(".") for name in found)
+
+
+def test_a_metric_with_a_name_of_coachs_own_numbers_keeps_its_values() -> None:
+    [row, *_] = epoch_rows(steady_job().reducer.jobs["steady"])
+    found = trackers.metrics(replace(row, value=90.0), "seconds", 1.0)
+    assert (found["seconds"], found["coach.seconds"], found["spent"]) == (90.0, row.seconds, 1.0)
+
+
+def test_names_become_such_as_mlflow_takes_and_stay_apart() -> None:
+    given = {"AR@100": 1, "AR#100": 2, "valid_1's rmse": 3, "/a//../b": 4, "ä:x": 5, "..": 6, "loss": 7}
+    found = trackers._as_mlflow_names(given)
+    assert found == {
+        "AR_100": 1, "AR_100_2": 2, "valid_1_s rmse": 3, "a/b": 4, "ä_x": 5, "_": 6, "loss": 7,
+    }  # fmt: skip
+    assert len(next(iter(trackers._as_mlflow_names({"x" * 1000: 1})))) < 250
+
+
+class Refusing:
+    """MLflow's client where it refuses an epoch's numbers; what it was asked for."""
+
+    def __init__(self, **_: Any) -> None:
+        self.deleted: list[str] = []
+        Refusing.last = self
+
+    def log_batch(self, *_: Any, **__: Any) -> None:
+        raise ValueError("no such metric")
+
+    def delete_run(self, run: str) -> None:
+        self.deleted.append(run)
+
+    def search_runs(self, *_: Any) -> list[Any]:
+        return [SimpleNamespace(info=SimpleNamespace(run_id="earlier"))]
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: SimpleNamespace(experiment_id="1", info=SimpleNamespace(run_id="new"))
+
+
+def test_a_run_that_mlflow_refuses_is_taken_back_and_the_earlier_one_stays() -> None:
+    world = steady_job()
+    job = world.reducer.jobs["steady"]
+    library = SimpleNamespace(MlflowClient=Refusing, entities=SimpleNamespace(Metric=lambda *_: None))
+    with pytest.raises(ValueError, match="no such metric"):
+        trackers._mlflow(library, "x", job_row(job, world.now), job)
+    assert Refusing.last.deleted == ["new"]
+
+
+def test_a_job_that_cannot_be_written_keeps_no_other_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COACH_HOME", str(tmp_path))
+    keep(StateDirectory.default(), two_jobs())
+
+    def write(tracker: str, place: str, row: Any, job: Any) -> str:
+        if job.name == "digits":
+            raise PermanentError("mlflow says: no")
+        return "written"
+
+    monkeypatch.setattr(trackers, "write", write)
+    assert invoke(["export", "--to", "mlflow:x"]) == 5
+    out, err = capsys.readouterr()
+    assert "pictures: written" in out and "digits: mlflow says: no" in err

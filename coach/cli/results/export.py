@@ -51,9 +51,15 @@ def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-
         from coach.report import trackers
 
         tracker, _, place = to.partition(":")
+        failed = dict[str, PermanentError]()
         for past in chosen:
             row = job_row(past.job, now, orphan=past.orphan)
-            typer.echo(f"{past.job.name}: {trackers.write(tracker, place, row, past.job)}")
+            try:
+                typer.echo(f"{past.job.name}: {trackers.write(tracker, place, row, past.job)}")
+            except PermanentError as error:  # the others are written all the same
+                failed[past.job.name] = error
+        if failed:
+            raise PermanentError("; ".join(f"{name}: {error}" for name, error in failed.items()))
         return
     rows = [(job_row(past.job, now, orphan=past.orphan), past.job, home.records(past)) for past in chosen]
     try:

@@ -7,6 +7,7 @@ patterns are plain enough for Go's RE2, because the CRD's schema has them too.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from functools import lru_cache
 
 CPU_PATTERN = r"^([0-9]{1,7}m|[0-9]{1,4}(\.[0-9]{1,3})?)$"
@@ -16,7 +17,9 @@ DURATION_PATTERN = r"^([0-9]{1,12}(\.[0-9]{1,3})?(ms|s|m|h|d)){1,5}$"
 _GIB = 1024.0**3
 _MEMORY_BYTES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _MEMORY_BYTES |= {"Ki": 1024.0, "Mi": 1024.0**2, "Gi": _GIB, "Ti": 1024.0**4}
-_SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, **_MEMORY_BYTES, "P": 1e15, "E": 1e18, "Pi": 1024.0**5, "Ei": 1024.0**6}
+_SUFFIXES: dict[str, str | int] = {"n": "1e-9", "u": "1e-6", "m": "1e-3", "": 1}
+_SUFFIXES |= {suffix: 1000 ** (power + 1) for power, suffix in enumerate("kMGTPE")}
+_SUFFIXES |= {f"{suffix}i": 1024 ** (power + 1) for power, suffix in enumerate("KMGTPE")}
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
@@ -47,7 +50,7 @@ def of_object(text: str) -> float:
     match = re.fullmatch(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(?:([a-zA-Z]{0,2})|[eE]([+-]?[0-9]{1,2}))", text)
     if match is None or (match[2] or "") not in _SUFFIXES:
         raise ValueError(f"not a quantity: {text!r}")
-    return float(match[1]) * (10.0 ** int(match[3]) if match[3] else _SUFFIXES[match[2]])
+    return float(Decimal(match[1]) * (Decimal(f"1e{match[3]}") if match[3] else Decimal(_SUFFIXES[match[2]])))
 
 
 def seconds(text: str) -> float:
