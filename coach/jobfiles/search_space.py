@@ -3,7 +3,7 @@
 `optimizer.learningRate=0.01,0.1` is a list; `lr=loguniform(1e-4,1e-1)`, `uniform(a,b)`, `randint(a,b)` and
 `lograndint(a,b)` are ranges, both ends included. `momentum=uniform(0,1) if optimizer.name=sgd` is there for these
 values of another parameter alone. A parameter of a job file is a field of `spec`; one of a program is a `{name}` in
-its command.
+its command, which gets a listed value as it was typed. `layers="64,64","128"` are texts, which may have commas.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,25 @@ SEED = "seed"
 Value = str | int | float | bool
 
 _RANGE = re.compile(r"(log)?(uniform|randint)\(([^,()]+),([^,()]+)\)")
+#: A value of a list: a text in quotes, or what has no comma.
+_LISTED = re.compile(r'\s*(?:"([^"]*)"|([^,"]*[^,"\s]))\s*(?:,|$)')
+_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _RIGHT = "values such as 0.01,0.1, or a range: uniform(0,1), loguniform(1e-4,1e-1), randint(1,8), lograndint(16,512)"
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """One of these values."""
+    """One of these values; `typed`: how each was written."""
 
     values: tuple[Value, ...]
+    typed: tuple[str, ...] = field(default=(), compare=False)
+
+    def text(self, value: Value) -> str:
+        """A value as it was written."""
+        same = (text for one, text in zip(self.values, self.typed, strict=False) if repr(one) == repr(value))
+        return next(same, str(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +168,19 @@ def _domain(text: str, values: str) -> Choices | Range:
             what = f"two {'whole ' if whole else ''}numbers, the smaller one first{', both above 0' if log else ''}"
             raise UserError(f"--set {text!r}: {what}; {_RIGHT}")
         return Range(float(low), float(high), log=bool(log), whole=whole)
-    if not values or "(" in values or any(not one.strip() for one in values.split(",")):
+    read, at = list[tuple[Value, str]](), 0
+    while at < len(values) or values.endswith(",", 0, at):
+        one = _LISTED.match(values, at)
+        if one is None or "(" in (one[2] or ""):
+            raise UserError(f'--set {text!r}: {_RIGHT}; a text with a comma in quotes: "64,64"')
+        read.append((_scalar(one[2]), one[2]) if one[1] is None else (one[1], one[1]))
+        at = one.end()
+    if not read:
         raise UserError(f"--set {text!r}: {_RIGHT}")
-    listed = tuple(_scalar(one.strip()) for one in values.split(","))
-    if len(set(listed)) < len(listed):
+    listed, typed = zip(*read, strict=True)
+    if len({(isinstance(value, bool), value) for value in listed}) < len(listed):
         raise UserError(f"--set {text!r}: a value is there twice; to repeat trials: --seeds 3")
-    return Choices(listed)
+    return Choices(listed, typed)
 
 
 def _condition(text: str, condition: str, known: Mapping[str, Choices | Range]) -> tuple[str, tuple[Value, ...]]:
@@ -179,19 +196,22 @@ def _condition(text: str, condition: str, known: Mapping[str, Choices | Range]) 
 
 
 def _scalar(text: str) -> Value:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+    if _NUMBER.fullmatch(text):
+        whole = _WHOLE.fullmatch(text)
+        if whole or "." in text or "e" in text.lower():
+            return int(text) if whole else float(text)
     return {"true": True, "false": False}.get(text, text)
 
 
 def written(parameters: Mapping[str, Value]) -> str:
     """`lr=0.01 batch=32`."""
     return " ".join(
-        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items()
+        f"{key}={f'{value:.4g}' if isinstance(value, float) else _plain(value)}" for key, value in parameters.items()
     )
+
+
+def _plain(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def trial_job(  # noqa: PLR0917 - what a trial is
@@ -199,13 +219,13 @@ def trial_job(  # noqa: PLR0917 - what a trial is
     search: str,
     number: int,
     parameters: Mapping[str, Value],
-    absent: Collection[str] = (),
+    space: Space,
     final_epochs: int = 0,
 ) -> TrainingJob:
     """The job of a trial, paid by the account of its search. Raises UserError for a parameter that it cannot have.
 
-    `absent`: parameters whose condition does not hold. `final_epochs`: of one that trains a trial's parameters with
-    another seed.
+    Those of the `space` that are not among `parameters` are left out of a command. `final_epochs`: of one that trains
+    a trial's parameters with another seed.
     """
     document = copy.deepcopy(base.to_json())
     spec = document["spec"]
@@ -220,10 +240,11 @@ def trial_job(  # noqa: PLR0917 - what a trial is
         spec["maxEpochs"] = final_epochs
     changes = NO_CHANGES
     if base.spec.program is not None:
-        for key in absent:
+        for key in space.parameters.keys() - parameters.keys():
             _leave_out(spec["program"], key)
         for key, value in parameters.items():
-            _fill(spec["program"], key, value)
+            domain = space.parameters.get(key)
+            _fill(spec["program"], key, domain.text(value) if isinstance(domain, Choices) else _plain(value))
     else:
         changes = Changes.read([f"{key}={json.dumps(value)}" for key, value in parameters.items()])
     content = json.dumps(document).encode()
@@ -235,14 +256,14 @@ def trial_job(  # noqa: PLR0917 - what a trial is
         raise UserError(f"--set {written(parameters)}: {one.field}: {one.problem}{seen} - {one.right}") from error
 
 
-def _fill(program: dict[str, Any], key: str, value: Value) -> None:
+def _fill(program: dict[str, Any], key: str, text: str) -> None:
     """Put a value for `{key}` into a command and its environment."""
     marked = f"{{{key}}}"
     env = program.get("env", {})
     if not any(marked in word for word in (*program["command"], *env.values())):
         raise UserError(f"--set {key}: the command has no {marked}; mark where it goes, such as --{key} {marked}")
-    program["command"] = [word.replace(marked, str(value)) for word in program["command"]]
-    program["env"] = {name: word.replace(marked, str(value)) for name, word in env.items()}
+    program["command"] = [word.replace(marked, text) for word in program["command"]]
+    program["env"] = {name: word.replace(marked, text) for name, word in env.items()}
 
 
 def _leave_out(program: dict[str, Any], key: str) -> None:

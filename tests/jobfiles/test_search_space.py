@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from coach.jobfiles.search_space import SEARCH, TRIAL, Choices, Range, Space, tr
 from coach.jobfiles.training_search import load_search
 from tests.core.lifecycle.faulty_cluster import spec, usd
 
+NO_SPACE = Space({})
 PROGRAM = {
     "apiVersion": "coach.dev/v1alpha1",
     "kind": "TrainingJob",
@@ -36,6 +38,8 @@ PROGRAM = {
         ("spec.optimizer.name = sgd, adam", Choices(("sgd", "adam"))),
         ("n=1,2", Choices((1, 2))),
         ("deterministic=true,false", Choices((True, False))),
+        ('layers="64,64", 010, 1e-4,nan,1_000', Choices(("64,64", "010", 1e-4, "nan", "1_000"))),
+        ('n=true,1,"1","a(b)"', Choices((True, 1, "1", "a(b)"))),
         ("lr=loguniform(1e-4, 1e-1)", Range(1e-4, 0.1, log=True)),
         ("x=uniform(-1,1)", Range(-1.0, 1.0)),
         ("n=randint(1,8)", Range(1.0, 8.0, whole=True)),
@@ -54,6 +58,8 @@ def test_values_and_ranges_are_read(text: str, domain: Choices | Range) -> None:
         (["lr="], "values such as"),
         (["lr=0.1,"], "values such as"),
         (["lr=0.1,0.1"], "twice"),
+        (["n=1,1.0"], "twice"),
+        (['layers="64,64'], 'a text with a comma in quotes: "64,64"'),
         (["lr=0.1", "lr=0.2"], "set twice"),
         (["lr=loguniform(0,1)"], "both above 0"),
         (["lr=uniform(1,0)"], "the smaller one first"),
@@ -111,7 +117,7 @@ def test_the_words_of_an_absent_parameter_are_left_out_of_the_command() -> None:
     document = {**PROGRAM, "spec": {**PROGRAM["spec"], "program": {
         "command": ["train", "--lr", "{lr}", "--momentum", "{m}", "--nesterov={n}"], "env": {"N": "{n}", "A": "b"},
     }}}  # fmt: skip
-    job = trial_job(TrainingJob.from_json(document), "tune", 1, {"lr": 0.1}, ["m", "n"])
+    job = trial_job(TrainingJob.from_json(document), "tune", 1, {"lr": 0.1}, Space.read(["lr=0.1,0.2", "m=1", "n=2"]))
     assert job.spec.program is not None
     assert job.spec.program.command == ("train", "--lr", "0.1") and job.spec.program.env == {"A": "b"}
 
@@ -126,7 +132,7 @@ def test_the_words_of_an_absent_parameter_are_left_out_of_the_command() -> None:
 def test_a_trial_is_an_ordinary_job_that_the_searchs_account_pays(
     document: dict[str, Any], parameters: dict[str, float | int]
 ) -> None:
-    job = trial_job(TrainingJob.from_json(document), "tune", 7, parameters)
+    job = trial_job(TrainingJob.from_json(document), "tune", 7, parameters, NO_SPACE)
     assert (job.name, job.metadata.labels) == ("tune-7", {SEARCH: "tune", TRIAL: "7"})
     assert job.spec.budget.account == "tune" and not job.spec.stop_early
     if job.spec.program is None:
@@ -149,7 +155,7 @@ def test_a_parameter_that_a_job_cannot_have_is_refused(
     document: dict[str, Any], parameters: dict[str, float | int], words: str
 ) -> None:
     with pytest.raises(UserError, match=words):
-        trial_job(TrainingJob.from_json(document), "tune", 1, parameters)
+        trial_job(TrainingJob.from_json(document), "tune", 1, parameters, NO_SPACE)
 
 
 @pytest.mark.parametrize(
@@ -174,3 +180,13 @@ def test_a_wrong_field_of_a_search_is_said_with_what_would_be_right(spec: dict[s
 def test_what_is_no_document_is_no_search() -> None:
     with pytest.raises(JobFileError, match="a TrainingSearch"):
         load_search(Path("search.yaml"), b"no mapping")
+
+
+def test_a_command_gets_a_listed_value_as_it_was_typed() -> None:
+    texts = ["true", "false", "010", "1e-4", "64,64", "+3", "0.10", "-0"]
+    space = Space.read(["lr=" + ",".join(f'"{text}"' if "," in text else text for text in texts), "seed=1"])
+    grid = space.grid
+    assert grid is not None
+    document = TrainingJob.from_json(PROGRAM)
+    jobs = [trial_job(document, "tune", 1, json.loads(json.dumps(one)), space) for one in grid]
+    assert [job.spec.program.command[-1] for job in jobs if job.spec.program] == texts

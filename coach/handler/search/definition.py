@@ -90,11 +90,10 @@ class Definition:
 
     def trial(self, number: int, parameters: dict[str, Value], final_epochs: int = 0) -> TrainingJob:
         """The job of a trial, or with `final_epochs` of a final seed. Raises UserError."""
-        base, space = self.base, self.space
-        absent = space.parameters.keys() - parameters.keys()
+        base = self.base
         if self.final_seeds and base.spec.program is not None:
             parameters = {SEED: 0, **parameters}
-        return trial_job(base, self.name, number, parameters, absent, final_epochs)
+        return trial_job(base, self.name, number, parameters, self.space, final_epochs)
 
     @property
     def most(self) -> float:
