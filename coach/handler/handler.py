@@ -418,6 +418,10 @@ class Handler:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.ProgramSignalled(self.now(), job, signal, grace))
 
+    def metric_not_found(self, job: str, message: str) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
+        self._send(ev.MetricNotFound(self.now(), job, message))
+
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """See `coach.platforms.base.PlatformEvents`."""
         jobs = [job for job in self.jobs.values() if job.goes_on_in(programs)]

@@ -96,6 +96,9 @@ class PlatformEvents(Protocol):
     def program_signalled(self, job: str, signal: str, grace: float) -> None:
         """A job's program got SIGTERM, after which it has `grace` seconds to end, or SIGKILL."""
 
+    def metric_not_found(self, job: str, message: str) -> None:
+        """A job's program prints numbers, but not its metric: what there is instead."""
+
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """Which of the pods with programs, by identity, that an earlier handler left, go on; the others are ended."""
 

@@ -188,7 +188,8 @@ class LoggedRun(Run):
 class LoggedPrograms:
     """The programs of all jobs of a handler. `lose` reports a worker as lost, and ends what is left of it.
 
-    `signalled` is called with a job and a signal that its program got.
+    `signalled` is called with a job and a signal that its program got, `not_found` with what it prints in place of its
+    metric.
     """
 
     def __init__(
@@ -196,8 +197,9 @@ class LoggedPrograms:
         now: Callable[[], float],
         lose: Callable[[PodId, Reason, str], None],
         signalled: Callable[[str, str, float], None],
+        not_found: Callable[[str, str], None],
     ) -> None:
-        self._now, self._lose, self._signalled = now, lose, signalled
+        self._now, self._lose, self._signalled, self._not_found = now, lose, signalled, not_found
         #: By job: when its last program was asked to end, until it is started again.
         self._ended: dict[str, float] = {}
         self._runs: dict[str, LoggedRun] = {}
@@ -229,6 +231,7 @@ class LoggedPrograms:
             run = self._runs[action.job] = LoggedRun(
                 order, lambda: 0.0 if began is None else now() - began, partial(self._signalled, action.job)
             )
+            run.not_found = partial(self._not_found, action.job)
             await run.start([self.worker(pod, order) for pod in sorted(action.pods)])
         self._extend(run, order.due)
         self._epochs[action.token] = run
@@ -388,4 +391,4 @@ class MetricReader:
         assert self._process.stdout is not None
         async for answer in self._process.stdout:
             found = json.loads(answer)
-            said(found["time"], ProgramReport(found["values"], found["epoch"], found["source"], found["guessed"]))
+            said(found.pop("time"), ProgramReport(**found))

@@ -191,7 +191,8 @@ class EventFormatter:
         lost = f" ({report.workers_lost} lost, late or given)" if report.workers_lost else ""
         time = formatting.duration(epoch.seconds)
         cost = formatting.money(epoch.cost, _currency(job))
-        return f"{epoch.name}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}"
+        found = f"; found in: {report.line}" if report.line else ""
+        return f"{epoch.name}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}{found}"
 
     def _signalled(self, _job: Job, record: ev.ProgramSignalled) -> str:
         left = f"; it has {formatting.duration(record.grace)} until SIGKILL" if record.grace else ""

@@ -28,7 +28,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     last = job.last_evaluated
     at = shown_allocation(job)
     until = None if left_alone else forecast.time_left(job, now)
-    budget = job.ledger.budget
+    budget, running = job.ledger.budget, job.running_cost(now)
     return JobRow(
         name=job.name,
         state=(State.WAITING if left_alone else job.state).value,
@@ -48,8 +48,8 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         best_accuracy=max((a for e in job.full_epochs if (a := e.report.accuracy) is not None), default=None),
         workers=at.workers if at else None,
         servers=at.servers if at else None,
-        spent=to_amount(job.ledger.spent),
-        reserved=to_amount(job.ledger.reserved),
+        spent=to_amount(job.ledger.spent + running),
+        reserved=to_amount(job.ledger.reserved - running),
         budget=None if budget is None else to_amount(budget),
         account=job.spec.budget.account,
         currency=job.price_book.currency,

@@ -33,7 +33,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     """
     if orphan and job.reason not in RESUMABLE:
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(job.full_epoch_count, 'epoch')}"
-        return [state, *_next_command(job), f"Money: {_spent(job)}"]
+        return [state, *_next_command(job), f"Money: {_spent(job, now)}"]
     about = f" ({job.message})" if job.message else ""
     lines = [f"{job.name} is {job.state.value}: {job.reason.words}{about}"]
     if job.ended:
@@ -49,7 +49,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     lines += _alternatives(job)
     lines += _changes(job)
     lines += _known(job, now)
-    lines.append(_money(job))
+    lines.append(_money(job, now))
     if (found := enough(job)) is not None:
         lines.append(f"Budget: {found.words}")
     return lines
@@ -183,21 +183,22 @@ def _known(job: Job, now: float) -> Iterator[str]:
         )
 
 
-def _spent(job: Job) -> str:
+def _spent(job: Job, now: float) -> str:
     ledger, budget = job.ledger, job.spec.budget
-    return f"{formatting.spent_of(ledger.spent, ledger.budget, job.price_book.currency, budget.account)} spent"
+    spent = ledger.spent + job.running_cost(now)
+    return f"{formatting.spent_of(spent, ledger.budget, job.price_book.currency, budget.account)} spent"
 
 
-def _money(job: Job) -> str:
+def _money(job: Job, now: float) -> str:
     currency = job.price_book.currency
     ledger = job.ledger
-    spent = f"Money: {_spent(job)}"
+    spent = f"Money: {_spent(job, now)}"
     if job.billed_resources != NOTHING:
         spent += f", {formatting.amount(job.billed_rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
-        spent += f", {formatting.amount(to_amount(ledger.reserved))} reserved"
-    if job.billed_pods and job.billed_book != (now := job.book_on(job.price_book.on(by_node(job.billed_pods)))):
-        rate = now.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
+        spent += f", {formatting.amount(to_amount(ledger.reserved - job.running_cost(now)))} reserved"
+    if job.billed_pods and job.billed_book != (book := job.book_on(job.price_book.on(by_node(job.billed_pods)))):
+        rate = book.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
         spent += f"; from its next reservation on {formatting.amount(rate)} an hour, as the price has changed"
     each = forecast.epoch_budget(job)
     if each is not None:

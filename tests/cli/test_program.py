@@ -172,6 +172,12 @@ def test_workers_that_change_are_a_smallest_and_a_largest_number_of_a_program_th
             "to take one of them: --metric 'csv:logs/version_*/metrics.csv#eval/loss'",
         ),
         ("print('val loss = 0.5')", 2, "to take one of them: --metric 'val loss = ([-+.eE0-9]+)'"),
+        ("print('log: eval loss 0.5')\ninput()", 0, "in: log: eval loss 0.5"),
+        (
+            "print('head1/eval_loss 0.5 head2/eval_loss 0.4')",
+            2,
+            "eval_loss may be head1/eval_loss or head2/eval_loss, so none counts; to take the first: --metric ",
+        ),
         ("import sys\nsys.exit('no data')", 2, "it reported no eval_loss before it ended with exit code 1"),
     ],
 )

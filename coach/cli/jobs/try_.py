@@ -98,6 +98,8 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
         epoch = "" if trial.epoch is None else f" in epoch {trial.epoch:g}"
         source = _SOURCES.get(trial.by, f"a file ({trial.by})")
         typer.echo(f"found {values}{epoch} after {formatting.duration(trial.seconds)}, by {source}")
+        if trial.line:
+            typer.echo(f"in: {trial.line}")
         return 0
     ended = trial.ended
     how = f"in {seconds:g} s" if ended is None else f"before it ended with exit code {ended.code}"
@@ -105,7 +107,9 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
         typer.echo(f"cannot start {ended.words}", err=True)
         return 2
     typer.echo(f"it reported no {trial.metric} {how}", err=True)
-    if trial.others:
+    if trial.doubt:
+        typer.echo(trial.doubt, err=True)
+    elif trial.others:
         typer.echo(f"numbers that it printed or wrote: {', '.join(trial.others[:10])}", err=True)
         typer.echo(f"to take one of them: --metric {shlex.quote(trial.source)}", err=True)
     return 2

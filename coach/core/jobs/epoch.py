@@ -71,6 +71,8 @@ class EpochReport:
     mark: int = 0
     #: Whether nobody has said where a program's metric is, and it was not seen in two epochs yet: that ends no job.
     guessed: bool = False
+    #: ... and then the line in which it was found.
+    line: str = ""
 
     #: Of the whole data set, where an epoch is a part of it.
     pass_samples: int | None = None

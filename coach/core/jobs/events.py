@@ -169,6 +169,13 @@ class ProgramSignalled(JobEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MetricNotFound(JobEvent):
+    """The job's program prints numbers, but not its metric: what there is instead, in words."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested(JobEvent):
     """The user cancels the job."""
 

@@ -24,7 +24,7 @@ from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.resources import InlinePrices
 
 #: These reasons only describe the job's current work; they do not change its phase.
-RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
+RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH, Reason.METRIC_NOT_FOUND)
 
 
 def apply(job: Job, record: Any) -> None:

@@ -282,6 +282,13 @@ class Job:
             paid=self.machines_paid,
         )
 
+    def running_cost(self, now: float) -> Money:
+        """What a program has cost since it was last paid for; of what is reserved."""
+        if self.spec.program is None or self.billed_resources == NOTHING:
+            return 0
+        until = max(self.billed_until, min(now, self.lease_until))
+        return min(self.cost_until(until), self.ledger.reserved)
+
     @property
     def metric(self) -> str:
         """The target's measure, or that of the best model."""

@@ -84,6 +84,7 @@ class Reason(StrEnum):
     # running
     PROBING_SPEED = "ProbingSpeed", "measures its speed with a mini-epoch", State.PROBING
     TRAINING_EPOCH = "TrainingEpoch", "trains", State.TRAINING
+    METRIC_NOT_FOUND = "MetricNotFound", "runs, and its metric is not found", State.TRAINING
     # an epoch failed
     BAD_REQUEST = "BadRequest", "a function refused its order"
     BUSY = "Busy", "a function was still running another epoch", None, Retry.BOUNDED

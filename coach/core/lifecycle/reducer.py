@@ -253,15 +253,13 @@ class Reducer:
                     # Others may wait for the last of its mini-epochs.
                     self._capacity_changed()
             case ev.TimerFired():
-                if job.phase is Phase.DEPLOYING:
-                    self._start_deadline(job, event.at)
-                elif job.phase is Phase.RUNNING:
-                    self._extend(job, event.at)
-                elif job.phase is Phase.IDLE:
-                    self._runnable.add(job.name)
+                self._timer_fired(job, event.at)
             case ev.ProgramSignalled():
                 if not job.running and job.terminated_at == event.at:  # that of a running epoch is paid with it
                     self._settle(job, event.at, Charge.RELEASE)
+            case ev.MetricNotFound():
+                if job.running:
+                    self._set_status(job, event.at, Reason.METRIC_NOT_FOUND, event.message)
             case ev.CancelRequested() | ev.SuspendRequested():
                 self._stop_requested(job, event)
             case ev.PriorityChanged():
@@ -294,6 +292,14 @@ class Reducer:
             self._finish(job, at, Reason.NEVER_FITS, plan.message)
             return
         self._runnable.add(job.name)
+
+    def _timer_fired(self, job: Job, at: float) -> None:
+        if job.phase is Phase.DEPLOYING:
+            self._start_deadline(job, at)
+        elif job.phase is Phase.RUNNING:
+            self._extend(job, at)
+        elif job.phase is Phase.IDLE:
+            self._runnable.add(job.name)
 
     def _pod_pending(self, job: Job, event: ev.PodPending) -> None:
         """What the first pods wait for, the job waits for. One that grows has not stopped.

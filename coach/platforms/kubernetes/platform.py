@@ -171,7 +171,9 @@ class KubernetesPlatform:
             for collection in self._followed:
                 undo.push_async_callback(collection.close)
                 await collection.open()
-            tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose, self._signalled)
+            tools = Programs_of(
+                self._api, self._pods, self._keep, self._now, self._lose, self._signalled, self._not_found
+            )
             if self._api.inside:
                 # Of a headless Service: its name is this handler's address, and the next one's.
                 where = f"{self._settings.handler}.{self._api.namespace}.svc:{program_status.PORT}"
@@ -539,6 +541,9 @@ class KubernetesPlatform:
             if pods.address(found) == address:
                 return name
         return None
+
+    def _not_found(self, job: str, message: str) -> None:
+        self._events.metric_not_found(job, message)
 
     def _signalled(self, job: str, signal: str, grace: float) -> None:
         self._events.program_signalled(job, signal, grace)

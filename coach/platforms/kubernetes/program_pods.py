@@ -40,6 +40,8 @@ class Cluster:
     lose: Callable[[PodId, Reason, str], None]
     #: Reports a signal that a job's program got, and the seconds that it then has.
     signalled: Callable[[str, str, float], None]
+    #: Reports that a job's program does not print its metric.
+    not_found: Callable[[str, str], None]
 
 
 class WorkerPod:

@@ -118,7 +118,7 @@ class Programs(LoggedPrograms):
     """The programs of all jobs of a handler. `logs(job)` is the folder for a job's logs."""
 
     def __init__(self, cluster: Cluster, settings: Settings, logs: Callable[[str], Path]) -> None:
-        super().__init__(cluster.now, cluster.lose, cluster.signalled)
+        super().__init__(cluster.now, cluster.lose, cluster.signalled, cluster.not_found)
         self._cluster, self._settings, self._logs = cluster, settings, logs
         self._leases = Leases(cluster, settings)
         self._services = f"{CORE}/namespaces/{cluster.api.namespace}/services"

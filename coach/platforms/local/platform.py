@@ -79,7 +79,7 @@ class LocalPlatform:
         self._devices = DevicePool(nodes)
         self._looking: asyncio.Task[None] | None = None
         self._taken: tuple[Taken, ...] = ()
-        self._programs = Programs(logs, now, self._signalled, self._devices)
+        self._programs = Programs(logs, now, self._signalled, self._not_found, self._devices)
         self._program_nodes: dict[PodId, str] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
@@ -263,6 +263,9 @@ class LocalPlatform:
     async def kill_program(self, job: str) -> None:
         """End a job's program now."""
         self._programs.kill(job)
+
+    def _not_found(self, job: str, message: str) -> None:
+        self._events.metric_not_found(job, message)
 
     def _signalled(self, job: str, signal: str, grace: float) -> None:
         self._events.program_signalled(job, signal, grace)

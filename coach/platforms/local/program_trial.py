@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import TrainingJob
-from coach.core.spec.metric_source import NUMBER
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.device_pool import DevicePool
 from coach.platforms.local.programs import Worker
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.files import written_since
+from coach.platforms.program_metrics.others import SILENT, Others, by_likeness, undecided
+from coach.platforms.program_metrics.reader import Reader
 
 #: Seconds that the program then gets to end.
 GRACE = 3.0
 #: Lines of its output that are shown.
 LINES = 8
-#: What programs print of a number: a few words, and `:` or `=`.
-_NAMED = re.compile(rf"([A-Za-z][\w./@-]*(?: [A-Za-z][\w./@-]*){{0,3}}['\"]?\s*[:=]\s*['\"]?)({NUMBER})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,8 @@ class ProgramTrial:
 
     `epoch` is what it says to have trained by then, `by` the kind of its source. `printed` are the last lines; `others`
     are what else it printed with a number, or wrote to files. `source` finds the one of them whose name is most like
-    the metric's, as `--metric` takes it; "" without any.
+    the metric's, as `--metric` takes it; "" without any. `line`: in which it was found, where that is a guess. `doubt`:
+    why it was not found, where that is known.
     """
 
     metric: str
@@ -49,6 +48,8 @@ class ProgramTrial:
     printed: Sequence[str]
     others: Sequence[str]
     source: str
+    line: str = ""
+    doubt: str = ""
 
     @property
     def good(self) -> bool:
@@ -108,19 +109,34 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
             worker.end(GRACE)
             ended = await worker.ended
         lines = [json.loads(line)["message"] for line in log.read_text().splitlines()] if log.exists() else []
-    others = {} if heard.is_set() else _printed(lines) | _written(Path(order.directory), began)
-    others = _by_likeness(spec.metric, others)
+    others, doubt = dict[str, str](), ""
+    if not heard.is_set():
+        printed, reader = Others(), Reader(order.wanted)
+        for line in lines:
+            printed.add(line)
+            reader.line(line)
+        others = by_likeness(spec.metric, {**printed.sources, **_written(Path(order.directory), began)})
+        if names := reader.undecided:
+            doubt = undecided(spec.metric, names, printed.sources)
+        elif not lines and not by_itself:
+            doubt = SILENT
     report, at = first[0] if first else (ProgramReport({}, None, ""), 0.0)
     how, source = ended if by_itself else None, next(iter(others.values()), "")
     return ProgramTrial(
-        *(spec.metric, found, report.epoch, report.source, at, how, lines[-LINES:], list(others), source)
+        *(
+            spec.metric,
+            found,
+            report.epoch,
+            report.source,
+            at,
+            how,
+            lines[-LINES:],
+            list(others),
+            source,
+            report.line,
+            doubt,
+        )
     )
-
-
-def _printed(lines: Sequence[str]) -> dict[str, str]:
-    """What is printed before numbers in these lines, and a pattern for each."""
-    before = [match[1] for line in lines for match in _NAMED.finditer(line)]
-    return {re.sub(r"['\"]?\s*[:=]\s*['\"]?$", "", text): _pattern(text) for text in before}
 
 
 def _written(directory: Path, since: float) -> dict[str, str]:
@@ -132,18 +148,3 @@ def _written(directory: Path, since: float) -> dict[str, str]:
             where = re.sub(rf"\b{one}\d+", f"{one}*", where)
         found |= {f"{name} in {path}": f"{kind}:{where}#{name}" for name in names}
     return found
-
-
-def _by_likeness(metric: str, sources: Mapping[str, str]) -> dict[str, str]:
-    """The sources in another order: what has the name that is most like the metric's comes first."""
-
-    def unlike(name: str) -> float:
-        words = re.sub(r"[\W_]+", " ", name.partition(" in ")[0]).lower()
-        return -difflib.SequenceMatcher(None, words, re.sub(r"[\W_]+", " ", metric).lower()).ratio()
-
-    return dict(sorted(sources.items(), key=lambda item: unlike(item[0])))
-
-
-def _pattern(before: str) -> str:
-    """A regular expression for the number after this text."""
-    return re.escape(before).replace("\\ ", " ") + "([-+.eE0-9]+)"

@@ -163,6 +163,8 @@ class Run:
         `signalled` is called with the first SIGTERM and the first SIGKILL that one of its workers gets.
         """
         self._signalled, self._signals = signalled, set[str]()
+        #: Called with what the program prints in place of its metric.
+        self.not_found: Callable[[str], None] = lambda _: None
         self.group = action.group
         #: The devices that the process of each worker sees; they stay the same for as long as it runs.
         self.sees: dict[str, Sequence[Device]] = {}
@@ -179,7 +181,7 @@ class Run:
         self._target = spec.target
         self._axis = ProgramAxis(action.after_epoch, action.position > 0)
         self._epoch: float | None = None
-        self._guessed = False
+        self._guess = ProgramReport({})
         self._stopped: tuple[Reason, str] | None = None
         self._workers: list[Any] = []
         self._values: dict[str, float] = {}
@@ -325,6 +327,8 @@ class Run:
         await self.end(PEERS_GRACE)
 
     def _note(self, report: ProgramReport, seconds: float) -> None:
+        if report.hint:
+            self.not_found(report.hint)
         value = report.values.get(self._metric)
         if value is not None:
             self._said = asyncio.get_running_loop().time()
@@ -332,7 +336,7 @@ class Run:
             reached = self._target is not None and not report.guessed and self._target.reached(value)
             if not self._axis.counts(report.epoch, value, reached):
                 return
-            self._last, self._epoch, self._guessed = seconds, report.epoch, report.guessed
+            self._last, self._epoch, self._guess = seconds, report.epoch, report
             self._regrouped, self._members.changed = self._regrouped or self._members.changed, False
             self._size = len(self._members.members)
             if self._changes:
@@ -353,7 +357,8 @@ class Run:
             *(parts, PARTS, loss, accuracy, "", seconds, 0.0),
             metrics=finite,
             at_epoch=self._epoch,
-            guessed=self._guessed,
+            guessed=self._guess.guessed,
+            line=self._guess.line,
             regroups=self._members.asked,
             workers_lost=abs(self._size - len(self.names)),
         )
@@ -427,9 +432,13 @@ class Programs:
         logs: Callable[[str], Path],
         now: Callable[[], float],
         signalled: Callable[[str, str, float], None],
+        not_found: Callable[[str, str], None],
         devices: DevicePool,
     ) -> None:
-        """`signalled` is called with a job and a signal that its program got."""
+        """`signalled` is called with a job and a signal that its program got, `not_found` with what it prints instead
+        of its metric.
+        """
+        self._not_found = not_found
         self._logs = logs
         self._now = now
         self._signalled = signalled
@@ -450,6 +459,7 @@ class Programs:
             run = self._runs[action.job] = Run(
                 order.spec.spec, action, self._ends.pop(action.job, 0.0), partial(self._signalled, action.job)
             )
+            run.not_found = partial(self._not_found, action.job)
             group = self._variables(run, action.pods)
             await run.start([self._order(order, pod, run, group, cpus(pod)) for pod in sorted(action.pods)])
         elif set(run.names) != {pod.name for pod in action.pods}:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Metrics of one report; more are left out.
 MAX_METRICS = 64
+#: Characters of a line that is shown.
+SHOWN = 160
 #: Records in records that are looked into.
 DEPTH = 3
 #: Characters of a number that is given as text.
@@ -36,13 +38,16 @@ class ProgramReport:
     """Values of metrics by name, and after how many epochs, as the program counts them; None where it says none.
 
     `source` is the kind of what they came from: `pattern`, `lines`, `status`, `report` or a file's. `guessed`: where
-    the metric is, nobody has said, and it was not seen in two epochs yet: such a report ends no job.
+    the metric is, nobody has said, and it was not seen in two epochs yet: such a report ends no job, and has the `line`
+    that it is from. `hint`: what is there in place of the metric; such a report has nothing else.
     """
 
     values: Mapping[str, float]
     epoch: float | None = None
     source: str = "pattern"
     guessed: bool = False
+    line: str = ""
+    hint: str = ""
 
     def before(self, other: ProgramReport) -> bool:
         """Whether the other one says what comes after it: the same epoch or a later one."""

@@ -20,12 +20,15 @@ from typing import NoReturn
 from coach.core.spec.metric_source import MetricSource
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.files import USUAL_NAMES, Followed, Record
+from coach.platforms.program_metrics.others import SILENT
 from coach.platforms.program_metrics.reader import Reader
 from coach.platforms.program_metrics.status import Offer, Sender, StatusServer, only
 from coach.platforms.program_metrics.text import LONGEST_LINE
 
 #: Seconds between two looks at files, at least; and so many times what a look takes.
 LOOK_SECONDS, LOOK_FACTOR = 0.25, 20.0
+#: Seconds after which it is said that a program prints nothing.
+SILENT_SECONDS = 60.0
 #: Lines that an error shows of what the program printed last; characters of each.
 LAST_LINES, LAST_CHARACTERS = 5, 500
 
@@ -44,6 +47,7 @@ class Collector:
         self._files = [Followed(one, directory) for one in files_of(wanted)]
         self._log = log
         self._report = report
+        self._reported = False  #: by a file or a request
         self._lock = threading.Lock()
         self._over = threading.Event()
         self.last = deque[str](maxlen=LAST_LINES)
@@ -53,14 +57,20 @@ class Collector:
         files = threading.Thread(target=follow, args=(self._files, self._over, self.take), daemon=True)
         files.start()
         lines = Lines()
+        silent: float | None = time.monotonic() + SILENT_SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(printed, selectors.EVENT_READ)
             selector.register(over, selectors.EVENT_READ)
             while True:
-                ready = {key.fd for key, _ in selector.select()}
+                left = None if silent is None else max(0.0, silent - time.monotonic())
+                ready = {key.fd for key, _ in selector.select(left)}
+                if left == 0.0 and not ready:
+                    silent = None
+                    self._silent()
                 if over in ready:
                     break
                 if printed in ready:
+                    silent = None
                     data = os.read(printed, 1 << 16)
                     self._take_lines(lines.more(data))
                     if not data:
@@ -71,10 +81,17 @@ class Collector:
         self._over.set()
         files.join()
 
+    def _silent(self) -> None:
+        """Say that the program prints nothing, unless it reports in another way."""
+        with self._lock:
+            if not self._reported:
+                self._report(ProgramReport({}, hint=SILENT))
+
     def take(self, kind: str, record: Record, where: str = "") -> None:
         """A record that came from such a source."""
         with self._lock:
             if (found := self._reader.record(kind, record, where)) is not None:
+                self._reported = True
                 self._report(found)
 
     def _take_lines(self, lines: Iterator[str]) -> None:
@@ -85,6 +102,9 @@ class Collector:
                 self._log(line)
                 self.last.append(line[:LAST_CHARACTERS])
                 for found in self._reader.line(line):
+                    if found.hint:
+                        self._report(found)
+                        continue
                     if report is not None and not report.before(found):
                         self._report(report)
                         report = None

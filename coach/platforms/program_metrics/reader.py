@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from coach.core.spec.metric_source import EPOCH
-from coach.platforms.program_metrics import text
+from coach.platforms.program_metrics import others, text
 from coach.platforms.program_metrics.base import (
     EPOCH_NAMES,
     MAX_METRICS,
+    SHOWN,
     ProgramReport,
     Wanted,
     epoch_of,
@@ -20,6 +21,7 @@ from coach.platforms.program_metrics.base import (
     readings_of,
 )
 from coach.platforms.program_metrics.choice import Choice
+from coach.platforms.program_metrics.others import Others
 from coach.platforms.program_metrics.records import records
 from coach.platforms.program_metrics.table import Table
 from coach.platforms.program_metrics.text import Reading
@@ -52,6 +54,8 @@ class Reader:
         self._status: dict[str, Reading] = {}
         self._table = Table()
         self._word = (text.words_of(wanted.metric) or ("",))[-1]
+        self._others: Others | None = Others()  #: until the metric was found
+        self._asked = 0  #: lines after which it was looked whether to ask
         self._above = ""  #: what the last line that is not indented says its numbers were measured on
 
     @property
@@ -61,7 +65,22 @@ class Reader:
 
     def line(self, line: str) -> list[ProgramReport]:
         """What a printed line reports: nothing, one report, or one for each record in it."""
-        line = text.clean(line)
+        reports = self._line(text.clean(line))
+        hint = "" if self._others is None else self._asks(line)
+        return [*reports, ProgramReport({}, hint=hint)] if hint else reports
+
+    def _asks(self, line: str) -> str:
+        """What is there in place of the metric, where that is to be said now."""
+        assert self._others is not None
+        self._others.add(line)
+        asked, self._asked = self._asked, self._others.lines
+        if asked == self._asked or self._asked not in others.ASKED_AFTER:
+            return ""
+        if names := self.undecided:
+            return others.undecided(self._wanted.metric, names, self._others.sources)
+        return self._others.hint(self._wanted.metric)
+
+    def _line(self, line: str) -> list[ProgramReport]:
         found, rest = records(line) if "{" in line else ([], line)
         table = self._table.row(rest, self._word) if not found else None
         self._named_epoch(rest, table)
@@ -69,7 +88,7 @@ class Reader:
         for one in found:
             if (report := self.record("lines", one)) is not None:
                 self._epoch = self._epoch if report.epoch is None else report.epoch
-                reports.append(replace(report, epoch=self._epoch))
+                reports.append(replace(report, epoch=self._epoch, line=line[:SHOWN] if report.guessed else ""))
         values: dict[str, float] = {}
         for metric, pattern in self._patterns.items():
             if (match := pattern.search(line)) is not None:
@@ -78,14 +97,17 @@ class Reader:
                 values |= {} if value is None else {metric: value}
         guessed = False
         metric = self._wanted.metric
+        if metric in values:
+            self._others = None
         if not any(metric in report.values for report in reports) and self._guesses and not self._of_records:
             seen = self._guess("pattern", self._readings(rest) if table is None else table, self._epoch)
             if seen is not None:
                 values[metric], guessed = seen
         if values and reports:
             last = reports.pop()
-            return [*reports, ProgramReport({**last.values, **values}, last.epoch, last.source, last.guessed)]
-        return reports or ([ProgramReport(values, self._epoch, "pattern", guessed)] if values else [])
+            return [*reports, replace(last, values={**last.values, **values})]
+        shown = line[:SHOWN] if guessed else ""
+        return reports or ([ProgramReport(values, self._epoch, "pattern", guessed, shown)] if values else [])
 
     def _named_epoch(self, line: str, table: Iterable[Reading] | None) -> None:
         """Keep the epoch that a line names."""
@@ -113,8 +135,11 @@ class Reader:
         """The wanted metric among what was read, and whether it is a guess."""
         chosen = self._guesses[kind].take(found, epoch)
         value = None if chosen is None else self._wanted.in_its_unit(chosen[0])
+        if self.undecided:
+            self._others = self._others or Others()
         if chosen is None or value is None or not (chosen[1] or math.isfinite(value)):
             return None
+        self._others = None
         return value, not chosen[1]
 
     def _value(self, metric: str, reading: Reading) -> float | None:
@@ -150,6 +175,8 @@ class Reader:
             taken = name in named or plain(name) in (plain(wanted), *EPOCH_NAMES)
             if len(values) < MAX_METRICS and not taken:
                 values.setdefault(name, reading.value)
+        if wanted in values:
+            self._others = None
         return ProgramReport(values, epoch, kind, guessed) if values else None
 
     def _epoch_in(self, kind: str, found: Mapping[str, Reading], where: str) -> float | None:

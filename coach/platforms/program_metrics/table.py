@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from coach.platforms.program_metrics.text import Reading, tokens_of, whole
 
@@ -23,7 +24,10 @@ class Table:
         self._names: dict[int, list[str]] = {}  #: of each way in which its line of names can be parted
 
     def row(self, line: str, word: str) -> list[Reading] | None:
-        """The numbers of a row with their names; None where the line is none. A table has `word` in a name."""
+        """The numbers of a row with their names; None where the line is none. A table has `word` in a name.
+
+        Where a number begins is its column.
+        """
         if not self._names and word not in line.lower():
             return None
         if _RULE.fullmatch(line):
@@ -33,7 +37,7 @@ class Table:
             if len(cells) != len(names):
                 continue
             found = [(name, whole(cell, 0, len(cell))) for name, cell in zip(names, cells, strict=True)]
-            read = [_of(name, reading) for name, reading in found if reading is not None]
+            read = [_of(name, column, one) for column, (name, one) in enumerate(found) if one is not None]
             if 2 * len(read) >= len(cells):
                 return read
         if not _STARTS_WITH_DIGIT.search(line):
@@ -49,5 +53,5 @@ def _cells(line: str, way: int) -> list[str]:
     return [cell for cell in cells if cell] if _BETWEEN[way] is _BARS else cells
 
 
-def _of(name: str, reading: Reading) -> Reading:
-    return Reading(tokens_of(name), reading.value, "", reading.percent, reading.total, reading.unit, name)
+def _of(name: str, column: int, reading: Reading) -> Reading:
+    return replace(reading, tokens=tokens_of(name), name=name, begin=column)

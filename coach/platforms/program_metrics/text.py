@@ -109,7 +109,7 @@ class Reading:
 
     `tokens`: the words of its name, those that are written together in one (`val_loss`). `context`: the nearest word
     that says on what it was measured, or "". `percent`: it was written with %, or as a part of a `total`; `value` is a
-    hundredth then, or that part. `name` and `begin` to `end` say where it is in the line.
+    hundredth then, or that part. `name` begins at `begin` of the line, the number is `at`.
     """
 
     tokens: tuple[tuple[str, ...], ...]
@@ -120,7 +120,7 @@ class Reading:
     unit: str = ""
     name: str = ""
     begin: int = 0
-    end: int = 0
+    at: int = 0
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -222,14 +222,14 @@ def readings(line: str) -> Iterator[Reading]:
         between = _BETWEEN.search(gap)
         if between is None or (between["open"] and not re.match(r"\s*['\"`]?\s*[\])]", line[end:])):
             continue
-        name, context, at = _name(gap[: between.start()], firm=bool(between["sign"].strip()))
+        name, context, start = _name(gap[: between.start()], firm=bool(between["sign"].strip()))
         tokens = tokens_of(_PATH.sub("", name))[-MAX_TOKENS:]
         if not tokens or not any(word[0].isalpha() for token in tokens for word in token):
             continue
         behind = _BEHIND.match(line, end)
-        context = behind[1].lower() if behind else context or part(line[: first + at])
+        context = behind[1].lower() if behind else context or part(line[: first + start])
         measured = _measured(value, unit)
-        yield replace(measured, tokens=tokens, context=context, name=name, begin=first + at, end=end)
+        yield replace(measured, tokens=tokens, context=context, name=name, begin=first + start, at=begin)
         last, found = end, found + 1
         if found == MAX_READINGS:
             return
@@ -254,7 +254,7 @@ def _name(gap: str, *, firm: bool) -> tuple[str, str, int]:
         text = tail["head"] if firm else ""
     if before := _LAST_NUMBER.match(text):
         at, text = at + before.end(), text[before.end() :]
-    return text.strip(), context, at
+    return text.strip(), context, at + len(text) - len(text.lstrip())
 
 
 def part(text: str) -> str:

@@ -61,7 +61,7 @@ class SlurmPrograms(LoggedPrograms):
     """The programs of all jobs of a handler."""
 
     def __init__(self, platform: SlurmPlatform, now: Callable[[], float], logs: Callable[[str], Path]) -> None:
-        super().__init__(now, platform.lose, platform.signalled)
+        super().__init__(now, platform.lose, platform.signalled, platform.not_found)
         self._attempts, self._logs = platform.attempts, logs
 
     def worker(self, pod: PodId, order: EpochOrder) -> RankWorker:
@@ -206,6 +206,10 @@ class SlurmPlatform:
     async def kill_program(self, job: str) -> None:
         """End a job's program now."""
         self._programs.kill(job)
+
+    def not_found(self, job: str, message: str) -> None:
+        """A job's program does not print its metric."""
+        self._events.metric_not_found(job, message)
 
     def signalled(self, job: str, signal: str, grace: float) -> None:
         """A job's program got a signal."""

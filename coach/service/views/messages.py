@@ -99,6 +99,8 @@ class Messages:
             head = {"id": f"{self._journal.identity}-{self._journal.last_seq()}-{number}", "at": iso(record.at)}
             if isinstance(record, act.NoticeAccount):
                 yield head | self._account(record)
+            elif isinstance(record, ev.MetricNotFound):
+                yield head | self._job("metric", self._handler.jobs[record.job], record.message)
             elif isinstance(record, act.SetStatus) and (job := self._handler.jobs[record.job]).ended:
                 spent = f"{amount(to_amount(job.ledger.spent))} {job.price_book.currency}"
                 yield head | self._job("job", job, f"{job.state}, {spent} spent; {job.message}")

@@ -119,6 +119,9 @@ class Heard:
     def program_signalled(self, job: str, signal: str, grace: float) -> None:
         self.signals.append((job, signal, grace))
 
+    def metric_not_found(self, job: str, message: str) -> None:
+        self.pending.append((PodId(job, Role.WORKER, 0), Reason.METRIC_NOT_FOUND, message))
+
     def nodes_changed(self, cluster: Cluster) -> None:
         self.clusters.append(cluster)
 

@@ -509,3 +509,30 @@ def test_a_program_with_an_image_is_refused_here_with_the_reason(tmp_path: Path)
     assert ended.reason is Reason.POD_REFUSED
     assert "a program on this machine runs without one (me/train:1 is for a cluster)" in ended.message
     assert not [record for record in records if isinstance(record, act.RunEpoch)]
+
+
+def test_a_program_that_prints_another_metric_is_said_to_while_it_runs(tmp_path: Path) -> None:
+    script = (
+        "import time\nfor n in range(9):\n    print(f'epoch {n} validation_loss={1 / (n + 1)}')\n    time.sleep(0.1)\n"
+    )
+    wanted = job(tmp_path, script)
+    program = wanted.spec.program
+    assert program is not None
+    spec = wanted.spec.model_copy(update={"program": program.model_copy(update={"metrics": {}})})
+    trained, records = train(tmp_path, wanted.model_copy(update={"spec": spec}))
+    [said] = [one for one in records if isinstance(one, ev.MetricNotFound)]
+    assert said.message.startswith("no val_loss in 5 lines with numbers; there is validation_loss")
+    shown = [one.message for one in records if isinstance(one, act.SetStatus) and one.reason is Reason.METRIC_NOT_FOUND]
+    assert shown == [said.message] and trained.reason is Reason.TARGET_MISSED
+
+
+def test_what_is_found_without_a_source_ends_a_job_in_its_second_epoch(tmp_path: Path) -> None:
+    script = "print('val_loss: 0.1')\n" + LEARNS
+    wanted = job(tmp_path, script)
+    program = wanted.spec.program
+    assert program is not None
+    spec = wanted.spec.model_copy(update={"program": program.model_copy(update={"metrics": {}})})
+    trained, records = train(tmp_path, wanted.model_copy(update={"spec": spec}))
+    assert trained.reason is Reason.TARGET_REACHED and trained.message.startswith("val_loss 0.2")
+    first = next(one.report for one in records if isinstance(one, ev.EpochFinished))
+    assert first.guessed and first.line == "val_loss: 0.1"
