@@ -81,7 +81,7 @@ class Reader:
         return self._others.hint(self._wanted.metric)
 
     def _line(self, line: str) -> list[ProgramReport]:
-        found, rest = records(line) if "{" in line else ([], line)
+        found, rest = records(line) if "{" in line or "}" in line else ([], line)
         table = self._table.row(rest, self._word) if not found else None
         self._named_epoch(rest, table)
         reports: list[ProgramReport] = []

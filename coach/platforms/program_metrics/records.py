@@ -13,12 +13,17 @@ from typing import Any
 #: Records of one line, and places where one may begin.
 MAX_RECORDS = 8
 _PARTS = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[{}]""")
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\"""")
 _JSON = json.JSONDecoder()
 _WORDS = {"nan": math.nan, "inf": math.inf, "NaN": math.nan, "Infinity": math.inf}
 
 
 def records(line: str) -> tuple[list[Mapping[Any, Any]], str]:
-    """The records in a line, and the line without them."""
+    """The records in a line, and the line without them.
+
+    Of a line with a part of a record, which another process cut, nothing is left: what is named in it may be of a
+    record in that one. Lines of a record that is printed in several are kept.
+    """
     found: list[Mapping[Any, Any]] = []
     rest, at = "", 0
     for _ in range(MAX_RECORDS):
@@ -29,7 +34,12 @@ def records(line: str) -> tuple[list[Mapping[Any, Any]], str]:
         rest += line[at:begin] + (" " if record is not None else line[begin:end])
         found += [] if record is None else [record]
         at = end
-    return found, rest + line[at:]
+    rest += line[at:]
+    begun, ended = (_TEXT.sub("", rest).count(brace) for brace in "{}")
+    if begun == ended:
+        return found, rest
+    several = not found and ((begun, ended) == (0, 1) or ((begun, ended) == (1, 0) and rest.lstrip().startswith("{")))
+    return [], rest if several else ""
 
 
 def _read(line: str, begin: int) -> tuple[Mapping[Any, Any] | None, int]:
