@@ -127,8 +127,12 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, metric: str, *, wide: 
 
 def forecasts_table(rows: Sequence[ForecastRow], currency: str) -> Table:
     """One row a forecast of a whole job, then what it took: what `show` and the end of `run` show."""
+    from coach.core.lifecycle.forecast import CURVE_EPOCHS
+
     times = [formatting.bounded(r.seconds, r.seconds_low, r.seconds_high, formatting.duration) for r in rows]
     costs = [formatting.bounded(r.cost, r.cost_low, r.cost_high, formatting.amount) for r in rows]
+    early = [row.seconds is None and row.epoch <= CURVE_EPOCHS for row in rows]
+    times = ["too early" if so else time for so, time in zip(early, times, strict=True)]
     shares = [formatting.percent(row.share) for row in rows]
     made = table(
         {("AT", "right"): shares, ("TIME (80 %)", "right"): times, (f"COST {currency} (80 %)", "right"): costs}

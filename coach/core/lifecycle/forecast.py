@@ -183,6 +183,8 @@ def expected_epochs(job: Job) -> Interval | None:
         return remaining_epochs(job) if job.spec.program is None else None
     if (last := _predicted_last_epoch(job)) is None:
         return None if fit_says_unreachable(job) or job.known_epochs is None else remaining_epochs(job)
+    if job.hopeless:
+        return None  # `coach why` and its status say that it has no chance
     left = calibrated(last + -job.epochs_trained, job.full_epoch_count, len(job.known_curves))
     least, most = _needed(job), _epochs_allowed(job)
     return Interval(*(min(most, max(least, epochs)) for epochs in left))

@@ -27,6 +27,7 @@ from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules
 from coach.core.money import to_amount, to_money
+from coach.report.models import curve_words
 from tests.core.lifecycle.faulty_cluster import spec, usd
 
 #: One job's prices that are easy to reckon with: a core-second costs 1, a gang of 1x1 holds 1.6 cores.
@@ -688,6 +689,13 @@ def test_before_the_third_epoch_it_is_too_early_to_tell(epochs: int, shown: bool
     job = curved(job, losses, 1)
     assert (forecast.whole_job(job) is not None) == (forecast.time_left(job, 0.0) is not None) == shown
     assert forecast.whole_job(replace(job, known_epochs=12.0)) is not None, "earlier jobs tell it"
+
+
+def test_a_target_without_a_chance_has_no_time_either() -> None:
+    """Else one line would say that it is out of reach, and the next one when it is reached."""
+    job = know(flat(20, 3, target={"loss": 0.7, "epochsInARow": 1}), 0.1)
+    assert job.hopeless == 3 and job.last_x() is not None
+    assert forecast.rest(job) is None and "sees no way" in curve_words(job)
 
 
 def test_a_program_without_a_target_is_not_taken_to_use_up_its_budget() -> None:
