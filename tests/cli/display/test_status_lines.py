@@ -149,7 +149,7 @@ def test_the_end_of_a_run_compares_what_was_predicted_of_few_jobs_with_what_they
     with console.capture() as capture:
         summary.ending(console, rows, forecasts)
     lines = [line.split() for line in capture.get().splitlines()]
-    assert lines.count(["10", "%", "-", "-"]) == shown
+    assert lines.count(["10", "%", "too", "early", "-"]) == shown
     assert lines.count(["50", "%", "1m20s", "(1m01s-2m10s)", "0.0021", "(0.0012-0.0042)"]) == shown
     assert lines.count(["real", "1m33s", "0.0031"]) == shown
 
