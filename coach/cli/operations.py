@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from coach.core.errors import UserError
 
@@ -41,7 +41,7 @@ def operations() -> AbstractContextManager[Operations]:
         from coach.controller.there import cluster
 
         return cluster(*place)
-    from coach.handler.state.state_directory import StateDirectory
-    from coach.service.local.here import Here
+    from coach.handler.private_files import state_folder
+    from coach.service.local.quick import Quick
 
-    return Here(StateDirectory.default())
+    return cast("AbstractContextManager[Operations]", Quick(state_folder()))

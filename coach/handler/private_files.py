@@ -72,3 +72,11 @@ def tighten(folder: Path) -> None:
         if not path.is_symlink():
             path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)
     folder.chmod(FOLDER_MODE)  # last: its mode shows that all files are done
+
+
+def state_folder() -> Path:
+    """By COACH_HOME, else in the XDG data folder."""
+    if chosen := os.environ.get("COACH_HOME"):
+        return Path(chosen).expanduser().absolute()
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share").absolute() / "coach"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The text of an unknown value. "Not measured" is not zero.
 UNKNOWN = "-"
+#: The reason of a job that has not ended while no handler has its journal.
+ORPHAN = "its handler ended without stopping it"
 
 
 def goal(metric: str, target: float | None) -> str:

@@ -13,7 +13,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
 from coach.report import formatting
-from coach.report.row_types import EpochRow, SpeedRow, bounds
+from coach.report.row_types import SpeedRow, bounds
 
 #: Allocations that a table of predictions shows at most.
 MAX_ROWS = 16
@@ -117,18 +117,3 @@ def curve_words(job: Job) -> str:
     if chance < LIKELY:
         return f"{goes}; {job.target:g} is held with a chance of {formatting.percent(chance)}, and then {held}"
     return f"{goes}; {job.target:g} is held {held}"
-
-
-def outside_words(rows: list[EpochRow]) -> str:
-    """Time outside training: medians, by whether a group had to be formed."""
-    if not rows:
-        return formatting.UNKNOWN
-    fresh = [row.outside_seconds for row in rows if row.new_group]
-    kept = [row.outside_seconds for row in rows if not row.new_group]
-    total = sum(row.outside_seconds for row in rows)
-    parts = [f"{formatting.duration(total)} in all"]
-    if fresh:
-        parts.append(f"median {formatting.duration(statistics.median(fresh))} an epoch with a new group")
-    if kept:
-        parts.append(f"{formatting.duration(statistics.median(kept))} with the same")
-    return ", ".join(parts)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from html import escape
 from typing import Any, TextIO
 
 from coach.core.estimation.interval import Interval
@@ -249,6 +250,132 @@ class SpendingRow:
     spent: float
     currency: str
     state: str
+
+
+def _html(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for a notebook."""
+    cells = ["".join(f"<th>{escape(one)}</th>" for one in head)]
+    cells += ["".join(f"<td>{escape('-' if one is None else str(one))}</td>" for one in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the last decision. `before`, `after`: allocations such as `2x1`. `text`: the step as a line."""
+
+    kind: str
+    before: str | None
+    after: str | None
+    reason: str
+    gain: float | None
+    unit: str
+    cost: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """An allocation that was considered. `pace`: its speed relative to the chosen one (0.1: 10 % faster)."""
+
+    allocation: str
+    verdict: str
+    reason: str
+    seconds: float | None
+    seconds_low: float | None
+    seconds_high: float | None
+    cost: float
+    pace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What can be done with a job now. `command`: the same in a terminal."""
+
+    action: str
+    text: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The reasons for a job's state and allocation: line by line, and as data.
+
+    `summary`: one sentence. `queue`: its place among the jobs that wait, from 1, with the names of the first 20
+    of those before it. `starts_in`: seconds until it is expected to start; null where nothing predicts it.
+    `blockers`: what its smallest gang requests, and what each node has. `alternatives`: the chosen allocation first.
+    """
+
+    lines: list[str]
+    state: str
+    reason: str
+    summary: str
+    steps: list[Step]
+    alternatives: list[Alternative]
+    queue: int | None
+    before: list[str]
+    starts_in: Interval | None
+    blockers: list[str]
+    actions: list[Action]
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """Jobs. `seq` is the number of the last record of any job.
+
+    `total`: how many match. `next`: the `cursor` of the next page, where `limit` left some out. `stream`: the id from
+    which `/stream` goes on after this answer.
+    """
+
+    seq: int
+    stream: str
+    total: int
+    next: str | None
+    jobs: list[JobDetails]
+
+    def _repr_html_(self) -> str:
+        fields = ("name", "state", "epoch", "metric", "value", "target", "spent", "budget", "currency")
+        return _html(fields, ([getattr(row, name) for name in fields] for row in self.jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """One job with its epochs, its ledger, the steps that led to its allocation, its fitted models, and its file.
+
+    `considered`: the allocations of the last decision on a whole epoch, the chosen one first, `refused` in words.
+    `convergence`: the fitted learning curve's parameters. `limits`: of its workers, and of its servers if it
+    `has_servers`. `logs`: the folder of its functions' logs.
+    `remaining`: epochs that it is expected to train still; None for one that has ended. `forecasts`: of one that has
+    ended, what was predicted of it as a whole. `text`: its file in YAML, to be edited and submitted as another job.
+    """
+
+    seq: int
+    job: JobDetails
+    remaining: Interval | None
+    why: list[str]
+    considered: list[ChoiceRow]
+    refused: list[str]
+    epochs: list[EpochRow]
+    forecasts: list[ForecastRow]
+    ledger: list[LedgerRow]
+    speed: list[SpeedRow]
+    convergence: dict[str, Any] | None
+    curve_words: str
+    speed_words: str
+    limits: str
+    has_servers: bool
+    prices: str
+    epoch_samples: int | None
+    checkpoint: str | None
+    logs: str
+    spec: dict[str, Any]
+    text: str
+    note: str
+
+    def _repr_html_(self) -> str:
+        row = self.job
+        fields = ("epoch", "kind", "workers", "servers", "loss", "accuracy", "seconds", "cost")
+        said = escape(f"{row.name}: {row.state}, {row.message or row.reason_text}; {row.spent:g} {row.currency} spent")
+        return f"<p>{said}</p>{_html(fields, ([getattr(one, name) for name in fields] for one in self.epochs))}"
 
 
 def bounds(name: str, values: Interval | tuple[float, float, float] | None) -> dict[str, Any]:

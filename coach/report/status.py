@@ -13,13 +13,11 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
-from coach.report.formatting import count, iso
+from coach.report.formatting import ORPHAN, count, iso
 from coach.report.row_types import EpochRow, ForecastRow, JobRow, bounds
 
 #: Shares of a job's time at which its forecasts are compared with what it took.
 SHARES = (0.1, 0.5, 0.9)
-#: The reason of a job that has not ended while no handler has its journal.
-ORPHAN = "its handler ended without stopping it"
 
 
 def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:

@@ -15,8 +15,9 @@ from coach.core.lifecycle.start_forecast import expected_starts
 from coach.core.money import to_amount
 from coach.report import formatting
 from coach.report.choices import considered
+from coach.report.formatting import ORPHAN
 from coach.report.models import curve_words, speed_words
-from coach.report.status import ORPHAN, shown_allocation
+from coach.report.status import shown_allocation
 
 #: Reasons to wait that another job's end, or a larger cluster, would change.
 _FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, Reason.PLACING)

@@ -18,7 +18,7 @@ from coach.handler.state.checkpoints import Surplus
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.jobfiles.diagnostics import JobFileError, Problem
 from coach.report.comparison import Comparison
-from coach.report.row_types import AccountRow, JobRow
+from coach.report.row_types import AccountRow, JobDetail, JobList, JobRow, Why
 from coach.service import schemas
 
 if TYPE_CHECKING:
@@ -298,11 +298,11 @@ class Operations:
         cursor: str = "",
         after: int = 0,
         wait: float = 0.0,
-    ) -> Call[schemas.JobList]:
+    ) -> Call[JobList]:
         """Jobs in the order of their submission. `limit` 0: all; `cursor`: `next` of the answer before."""
         return _get(
             "/jobs",
-            schemas.JobList,
+            JobList,
             wait,
             state=list(state),
             q=q,
@@ -313,9 +313,9 @@ class Operations:
         )
 
     @Operation
-    def job(self, name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.JobDetail]:
+    def job(self, name: str, *, after: int = 0, wait: float = 0.0) -> Call[JobDetail]:
         """One job with its epochs; with `wait` once it has a record later than `after`, or after so many seconds."""
-        return _get(f"/jobs/{name}", schemas.JobDetail, wait, after=after, wait=wait)
+        return _get(f"/jobs/{name}", JobDetail, wait, after=after, wait=wait)
 
     @Operation
     def events(self, name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.Events]:
@@ -323,9 +323,9 @@ class Operations:
         return _get(f"/jobs/{name}/events", schemas.Events, wait, after=after, wait=wait)
 
     @Operation
-    def why_job(self, name: str) -> Call[schemas.Why]:
+    def why_job(self, name: str) -> Call[Why]:
         """Why a job waits, or has its allocation."""
-        return _get(f"/jobs/{name}/why", schemas.Why)
+        return _get(f"/jobs/{name}/why", Why)
 
     @Operation
     def job_consequences(self, name: str, of: str) -> Call[schemas.Consequences]:

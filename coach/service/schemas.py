@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from html import escape
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from coach.core.cluster import Instance
+from coach.core.estimation.interval import Interval
 from coach.handler.search.standing import SearchRow, TrialRow
 from coach.report.accounting import Balance
 from coach.report.row_types import (
     AccountRow,
-    ChoiceRow,
-    EpochRow,
-    ForecastRow,
-    JobDetails,
     JobRow,
-    LedgerRow,
     Plan,
-    SpeedRow,
     SpendingRow,
 )
 
@@ -315,31 +308,6 @@ class QueueRow(BaseModel):
     message: str
 
 
-def _html(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table for a notebook."""
-    cells = ["".join(f"<th>{escape(one)}</th>" for one in head)]
-    cells += ["".join(f"<td>{escape('-' if one is None else str(one))}</td>" for one in row) for row in rows]
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
-
-
-class JobList(BaseModel):
-    """Jobs. `seq` is the number of the last record of any job.
-
-    `total`: how many match. `next`: the `cursor` of the next page, where `limit` left some out. `stream`: the id from
-    which `/stream` goes on after this answer.
-    """
-
-    seq: int
-    stream: str
-    total: int
-    next: str | None
-    jobs: list[JobDetails]
-
-    def _repr_html_(self) -> str:
-        fields = ("name", "state", "epoch", "metric", "value", "target", "spent", "budget", "currency")
-        return _html(fields, ([getattr(row, name) for name in fields] for row in self.jobs))
-
-
 class TakenJob(BaseModel):
     """A job of a submission: a new one (`note`: why under another name), or a suspended one that is resumed.
 
@@ -357,46 +325,6 @@ class Submitted(BaseModel):
 
     seq: int
     jobs: list[TakenJob]
-
-
-class JobDetail(BaseModel):
-    """One job with its epochs, its ledger, the steps that led to its allocation, its fitted models, and its file.
-
-    `considered`: the allocations of the last decision on a whole epoch, the chosen one first, `refused` in words.
-    `convergence`: the fitted learning curve's parameters. `limits`: of its workers, and of its servers if it
-    `has_servers`. `logs`: the folder of its functions' logs.
-    `remaining`: epochs that it is expected to train still; None for one that has ended. `forecasts`: of one that has
-    ended, what was predicted of it as a whole. `text`: its file in YAML, to be edited and submitted as another job.
-    """
-
-    seq: int
-    job: JobDetails
-    remaining: Range | None
-    why: list[str]
-    considered: list[ChoiceRow]
-    refused: list[str]
-    epochs: list[EpochRow]
-    forecasts: list[ForecastRow]
-    ledger: list[LedgerRow]
-    speed: list[SpeedRow]
-    convergence: dict[str, Any] | None
-    curve_words: str
-    speed_words: str
-    limits: str
-    has_servers: bool
-    prices: str
-    epoch_samples: int | None
-    checkpoint: str | None
-    logs: str
-    spec: dict[str, Any]
-    text: str
-    note: str
-
-    def _repr_html_(self) -> str:
-        row = self.job
-        fields = ("epoch", "kind", "workers", "servers", "loss", "accuracy", "seconds", "cost")
-        said = escape(f"{row.name}: {row.state}, {row.message or row.reason_text}; {row.spent:g} {row.currency} spent")
-        return f"<p>{said}</p>{_html(fields, ([getattr(one, name) for name in fields] for one in self.epochs))}"
 
 
 class Note(BaseModel):
@@ -423,71 +351,6 @@ class Events(BaseModel):
     ended: bool
     over: bool
     events: list[EventLine]
-
-
-class Range(BaseModel):
-    """An expected value with its 80 % interval."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    low: float
-    expected: float
-    high: float
-
-
-class Step(BaseModel):
-    """A step of the last decision. `before`, `after`: allocations such as `2x1`. `text`: the step as a line."""
-
-    kind: str
-    before: str | None
-    after: str | None
-    reason: str
-    gain: float | None
-    unit: str
-    cost: float | None
-    text: str
-
-
-class Alternative(BaseModel):
-    """An allocation that was considered. `pace`: its speed relative to the chosen one (0.1: 10 % faster)."""
-
-    allocation: str
-    verdict: str
-    reason: str
-    seconds: float | None
-    seconds_low: float | None
-    seconds_high: float | None
-    cost: float
-    pace: float
-
-
-class Action(BaseModel):
-    """What can be done with a job now. `command`: the same in a terminal."""
-
-    action: str
-    text: str
-    command: str
-
-
-class Why(BaseModel):
-    """The reasons for a job's state and allocation: line by line, and as data.
-
-    `summary`: one sentence. `queue`: its place among the jobs that wait, from 1, with the names of the first 20
-    of those before it. `starts_in`: seconds until it is expected to start; null where nothing predicts it.
-    `blockers`: what its smallest gang requests, and what each node has. `alternatives`: the chosen allocation first.
-    """
-
-    lines: list[str]
-    state: str
-    reason: str
-    summary: str
-    steps: list[Step]
-    alternatives: list[Alternative]
-    queue: int | None
-    before: list[str]
-    starts_in: Range | None
-    blockers: list[str]
-    actions: list[Action]
 
 
 class Consequences(BaseModel):
@@ -537,7 +400,7 @@ class Curve(BaseModel):
     target: float | None
     points: list[CurvePoint]
     fitted: list[FittedPoint]
-    end: Range | None
+    end: Interval | None
 
 
 class Span(BaseModel):
@@ -698,5 +561,5 @@ class Records(BaseModel):
     progress: dict[str, ProgressRow]
 
 
-for _model in (Cluster, NodeRow, JobDetail):
+for _model in (Cluster, NodeRow):
     _model.model_rebuild()

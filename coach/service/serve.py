@@ -35,6 +35,7 @@ from coach.report import formatting
 from coach.report.history import EventFormatter
 from coach.service.bind import allow_many_files, answering, listen, refuse_strangers
 from coach.service.http_app import make_app
+from coach.service.local.written import writing
 from coach.service.operations import Service
 from coach.service.views.messages import sending
 
@@ -154,7 +155,11 @@ class _Running:
         narrator = EventFormatter(lambda: handler.jobs)
         handler.observers.append(lambda event, actions: _tell(narrator, handler.jobs, event, actions))
         with contextlib.closing(service):
-            async with handler, sending(serving.notify, handler, service.reader):
+            async with (
+                handler,
+                sending(serving.notify, handler, service.reader),
+                writing(serving.home, handler, self.journal),
+            ):
                 await self._serve(service)
         return 0
 

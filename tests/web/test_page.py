@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from coach import Client
+from coach.report.row_types import Step
 from coach.service.page.routes import STATIC
-from coach.service.schemas import Step
 from tests.cli.conftest import ROOT
 from tests.handler.test_search import definition
 from tests.required import missing

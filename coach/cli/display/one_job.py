@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import shlex
+import statistics
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
 from coach.cli.display import tables
-from coach.cli.display.output import Format, Header, console, fields, printed, table
-from coach.cli.display.status_lines import WIDE
+from coach.cli.display.output import WIDE, Format, Header, console, fields, printed, table
 from coach.cli.operations import operations
 from coach.core.cluster import Allocation
 from coach.report import formatting
-from coach.report.models import outside_words
-from coach.report.row_types import EpochRow, LedgerRow
-from coach.service.schemas import EventLine, JobDetail
+from coach.report.row_types import EpochRow, JobDetail, LedgerRow
+
+if TYPE_CHECKING:
+    from coach.service.schemas import EventLine
 
 
 def show(name: str, output: Format, *, events: bool) -> None:
@@ -30,7 +32,7 @@ def show(name: str, output: Format, *, events: bool) -> None:
             if not more.events:
                 break
             lines, after = lines + more.events, more.seq
-    document = found.model_dump() | {"events": [fields(line) for line in lines]}
+    document = fields(found) | {"events": [fields(line) for line in lines]}
     if printed(output, found.epochs, EpochRow, fields(found.job) | document):
         return
     screen, row = console(), found.job
@@ -65,7 +67,7 @@ def _facts(screen: Console, found: JobDetail) -> None:
         "prices": found.prices,
         "time": f"{formatting.duration(row.seconds)} held, "
         f"{formatting.duration(row.training_seconds)} training and evaluating",
-        "overhead": outside_words(found.epochs),
+        "overhead": _outside_words(found.epochs),
         "submitted": formatting.local(row.submitted_at),
         "started": formatting.local(row.started_at),
         "ended": formatting.local(row.ended_at),
@@ -169,3 +171,18 @@ def _section(screen: Console, title: str) -> None:
 
 def _indented(screen: Console, made: Table) -> None:
     screen.print(Padding(made, (0, 0, 0, 2), expand=False))
+
+
+def _outside_words(rows: list[EpochRow]) -> str:
+    """Time outside training: medians, by whether a group had to be formed."""
+    if not rows:
+        return formatting.UNKNOWN
+    fresh = [row.outside_seconds for row in rows if row.new_group]
+    kept = [row.outside_seconds for row in rows if not row.new_group]
+    total = sum(row.outside_seconds for row in rows)
+    parts = [f"{formatting.duration(total)} in all"]
+    if fresh:
+        parts.append(f"median {formatting.duration(statistics.median(fresh))} an epoch with a new group")
+    if kept:
+        parts.append(f"{formatting.duration(statistics.median(kept))} with the same")
+    return ", ".join(parts)

@@ -20,6 +20,8 @@ from coach.cli.display.whole_table import WholeTable
 Header = str | tuple[str, str]
 #: Columns of an output that is no terminal, without COLUMNS.
 WIDTH_WITHOUT_TERMINAL = 120
+#: From this many columns on, the ETA's bounds and more space between columns fit.
+WIDE = 100
 
 
 class Format(StrEnum):

@@ -12,14 +12,13 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from coach.cli.display import tables
+from coach.cli.display.output import WIDE
 from coach.core.jobs.reasons import State
 from coach.platforms.base import Progress
 from coach.report import formatting
 from coach.report.history import Line
 from coach.report.row_types import JobRow
 
-#: From this many columns on, the ETA's bounds and more space between columns fit.
-WIDE = 100
 MIN_NAME = 8
 GAP = 2
 BAR = 32

@@ -293,7 +293,7 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
 def _show(screen: Console, plan: Plan) -> None:
     from rich.padding import Padding
 
-    from coach.cli.display.status_lines import WIDE
+    from coach.cli.display.output import WIDE
     from coach.cli.display.tables import size_header
 
     def line(name: str, text: str) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from coach.cli.display.output import Format, Output, console, printed
 from coach.report import formatting
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 #: Columns that a reason needs in the table; with fewer, it gets a line of its own.
 MIN_REASON = 24
@@ -16,9 +20,6 @@ def command(output: Output = Format.TABLE) -> None:
 
     Example: coach ps -o json
     """
-    from rich.text import Text
-
-    from coach.cli.display.status_lines import all_columns_fit, job_lines
     from coach.cli.display.tables import jobs_table
     from coach.cli.operations import operations
     from coach.report.row_types import JobRow
@@ -33,11 +34,15 @@ def command(output: Output = Format.TABLE) -> None:
         return
     screen = console()
     if rows:
-        made = jobs_table(rows)
+        made: RenderableType = jobs_table(rows)
         narrow = screen.measure(made).minimum + MIN_REASON > screen.width
-        if narrow and all_columns_fit(rows, screen.width):
-            screen.print(Text("\n").join(job_lines(rows, {}, screen.width, ended=True)))
-        else:
-            screen.print(made)
+        if narrow:
+            from rich.text import Text
+
+            from coach.cli.display.status_lines import all_columns_fit, job_lines
+
+            if all_columns_fit(rows, screen.width):
+                made = Text("\n").join(job_lines(rows, {}, screen.width, ended=True))
+        screen.print(made)
     else:
         screen.print("no job was run yet; start one with: coach run FILE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,14 @@ from coach.core.cluster import Node
 from coach.core.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from coach.cli.display.display_loop import Showing
     from coach.core import policies
     from coach.core.spec.job import TrainingJob
+    from coach.handler.handler import Handler
     from coach.handler.session import MakePlatform
+    from coach.handler.state.journal import Journal
     from coach.handler.state.state_directory import StateDirectory
 
 
@@ -163,7 +166,7 @@ def run_here(
     from coach.handler.session import Session
 
     if notify:
-        from coach.service.views.messages import checked, sending
+        from coach.service.views.messages import checked
 
         checked(notify)
     cluster, make_platform = choose()
@@ -177,11 +180,25 @@ def run_here(
             policy=allocator,
             make_platform=make_platform,
             watcher=watcher,
-            meanwhile=partial(sending, notify) if notify else None,
+            meanwhile=partial(meanwhile, home, notify),
             **resumed,
         )
 
     return showing.run(make)
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(home: StateDirectory, notify: str, handler: Handler, journal: Journal) -> AsyncIterator[None]:
+    """What runs beside a handler: it writes what commands show, and sends messages."""
+    from coach.service.local.written import writing
+
+    async with contextlib.AsyncExitStack() as stack:
+        if notify:
+            from coach.service.views.messages import sending
+
+            await stack.enter_async_context(sending(notify, handler, journal))
+        await stack.enter_async_context(writing(home, handler, journal))
+        yield
 
 
 def _there(  # noqa: PLR0917

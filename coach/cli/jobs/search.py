@@ -268,6 +268,7 @@ def _run(  # noqa: PLR0917
     """Run a search until it ends or is interrupted, here or by the service; the exit code."""
     from coach.cli.clusters import local_cluster
     from coach.cli.display.display_loop import Showing
+    from coach.cli.jobs.run import meanwhile
     from coach.handler import accounts
     from coach.handler.endpoint import find
     from coach.handler.interactive_run import RunObserver
@@ -293,7 +294,13 @@ def _run(  # noqa: PLR0917
     running: list[SearchSession] = []
 
     def make(watcher: RunObserver) -> SearchSession:
-        options = {"nodes": cluster, "policy": policy("coach"), "make_platform": make_platform, "watcher": watcher}
+        options: dict[str, Any] = {
+            "nodes": cluster,
+            "policy": policy("coach"),
+            "make_platform": make_platform,
+            "watcher": watcher,
+            "meanwhile": partial(meanwhile, home, ""),
+        }
         running.append(SearchSession(wanted, account, home, (), **options))
         return running[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coach.cli.display.output import Format, Output, console, printed
+from coach.cli.display.output import Format, Output, console, fields, printed
 from coach.cli.options import JobName
 
 
@@ -18,7 +18,7 @@ def command(job: JobName, output: Output = Format.TABLE) -> None:
 
     with operations() as coach:
         found = coach.why_job(job)
-    if not printed(output, ({"line": line} for line in found.lines), ("line",), found.model_dump()):
+    if not printed(output, ({"line": line} for line in found.lines), ("line",), fields(found)):
         screen = console()
         for line in found.lines:
             screen.print(line, soft_wrap=True)

@@ -71,7 +71,8 @@ class SearchSession(Session):
         platform = self.make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = handler = Handler(platform, journal, self.policy, resumed=())
         handler.observers.append(self._observe)
-        async with self._watched(), handler:
+        meanwhile = self.meanwhile(handler, journal) if self.meanwhile else contextlib.nullcontext()
+        async with self._watched(), handler, meanwhile:
             if not self._account_is_set(handler):
                 handler.set_account(self._account)
             await handler.wait(lambda: self._account_is_set(handler))

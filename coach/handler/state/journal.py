@@ -163,6 +163,18 @@ class Journal:
         finally:
             self._connection.execute("PRAGMA synchronous=FULL")
 
+    def save_view(self, job: str, seq: int, shape: str, row: str, detail: str) -> None:
+        """Keep what commands show of a job as of record `seq`; like a snapshot it may be lost."""
+        try:
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            with self._transaction():
+                query = "INSERT OR REPLACE INTO views (job, seq, shape, row, detail) VALUES (?, ?, ?, ?, ?)"
+                self._connection.execute(query, (job, seq, shape, row, detail))
+        except sqlite3.Error as error:
+            log.warning("%s: %s: what is shown of it is not kept: %s", self.path, job, error)
+        finally:
+            self._connection.execute("PRAGMA synchronous=FULL")
+
     def records(self, job: str | None = None, after: int = 0) -> Iterator[tuple[int, Record]]:
         """(seq, record) in order, of all jobs or one, later than `after`.
 

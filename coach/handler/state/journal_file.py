@@ -30,6 +30,13 @@ CREATE TABLE IF NOT EXISTS snapshots (
     count  INTEGER NOT NULL,
     epochs BLOB NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS views (
+    job    TEXT PRIMARY KEY,
+    seq    INTEGER NOT NULL,
+    shape  TEXT NOT NULL,
+    row    TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
 """
 
 #: Records that say which handler had which job when; few, so they have an index of their own.

@@ -29,7 +29,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
-from coach.handler.private_files import make_folder, open_lock, opener, tighten
+from coach.handler.private_files import make_folder, open_lock, opener, state_folder, tighten
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
@@ -103,11 +103,7 @@ class StateDirectory:
     @classmethod
     def default(cls) -> StateDirectory:
         """By COACH_HOME, else in the XDG data folder."""
-        chosen = os.environ.get("COACH_HOME")
-        if chosen:
-            return cls(Path(chosen).expanduser().absolute())
-        data = os.environ.get("XDG_DATA_HOME")
-        return cls((Path(data) if data else Path.home() / ".local" / "share").absolute() / "coach")
+        return cls(state_folder())
 
     def checkpoints(self, name: str) -> Path:
         """Folder of a job's checkpoints."""

@@ -21,7 +21,7 @@ from coach.handler.endpoint import find
 from coach.handler.resume_rules import NotNowError
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.accounting import account_rows, spending_rows
-from coach.report.row_types import AccountRow, JobRow
+from coach.report.row_types import AccountRow, JobList, JobRow
 from coach.service import schemas
 from coach.service.calls import Operation, Operations
 from coach.service.job_history import Stories
@@ -96,10 +96,10 @@ class Here(Operations):
 
         return list(checks(self.home, tuple(also)))
 
-    def _list_jobs(self, **asked: Any) -> schemas.JobList:
+    def _list_jobs(self, **asked: Any) -> JobList:
         if not self.home.journals():
-            return schemas.JobList(seq=0, stream="", total=0, next=None, jobs=[])
-        found: schemas.JobList = asyncio.run(self._answers.list_jobs(**asked))
+            return JobList(seq=0, stream="", total=0, next=None, jobs=[])
+        found: JobList = asyncio.run(self._answers.list_jobs(**asked))
         return found
 
     def _cancel(self, name: str) -> JobRow:

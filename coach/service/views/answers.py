@@ -14,12 +14,14 @@ from importlib import metadata
 from typing import Any
 
 from coach.core.errors import PermanentError, UserError
+from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.forecast import expected_epochs
 from coach.core.optional_feature import OptionalFeature
 from coach.handler.interactive_run import over
 from coach.handler.search.definition import load
 from coach.handler.state.checkpoints import Surplus, delete, surplus
+from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import show
 from coach.jobfiles.dump import as_new
 from coach.report import comparison, formatting
@@ -27,11 +29,12 @@ from coach.report.comparison import Comparison
 from coach.report.formatting import iso
 from coach.report.model_card import chosen_epoch, model_card
 from coach.report.models import curve_words, speed_rows, speed_words
+from coach.report.row_types import JobDetail, JobDetails, JobList, Why
 from coach.report.status import epoch_rows, forecast_rows
 from coach.report.why import waiting
 from coach.service import schemas
 from coach.service.function_logs import log_files, read
-from coach.service.job_history import Stories
+from coach.service.job_history import Books, Stories
 from coach.service.operations import NoSuchJobError, ReadOnlyError, Service
 from coach.service.views.cluster import node_rows, queue_rows
 from coach.service.views.explanation import explanation
@@ -129,7 +132,7 @@ class Answers:
         cursor: str = "",
         after: int = 0,
         wait: float = 0.0,
-    ) -> schemas.JobList:
+    ) -> JobList:
         """Jobs in the order of their submission; those that wait for room with when they are expected to start."""
         await self.wait_for_news(after, wait)
         service = self.service
@@ -143,8 +146,7 @@ class Answers:
         shown = names[begin : begin + limit] if limit else names[begin:]
         starts = service.expected_starts()
         rows = [service.view(name) for name in shown]
-        # Not validated: of a thousand rows that we made ourselves it takes too long.
-        return schemas.JobList.model_construct(
+        return JobList(
             seq=service.last_seq(),
             stream=f"{service.identity}-{service.last_seq()}",
             total=total,
@@ -152,37 +154,14 @@ class Answers:
             jobs=[replace(row, starts_in=starts[row.name]) if row.name in starts else row for row in rows],
         )
 
-    async def job(self, name: str, *, after: int = 0, wait: float = 0.0) -> schemas.JobDetail:
+    async def job(self, name: str, *, after: int = 0, wait: float = 0.0) -> JobDetail:
         """One job with its epochs, its ledger and its models."""
         service = self.service
         service.job(name)
         await self.wait_for_news(after, wait, [name])
         books = await asyncio.to_thread(self.stories.books, service.past(name))
         found = service.job(name)
-        return schemas.JobDetail(
-            seq=books.seq,
-            job=service.view(name),
-            remaining=_remaining(found),
-            why=[step.text(name) for step in found.reasons],
-            considered=books.considered,
-            refused=books.refused,
-            epochs=epoch_rows(found, books.pauses),
-            forecasts=forecast_rows(found),
-            ledger=books.ledger,
-            speed=speed_rows(found),
-            convergence=found.convergence.to_dict() if found.convergence else None,
-            curve_words=curve_words(found),
-            speed_words=speed_words(found),
-            limits=formatting.limits(found.minimum, found.maximum),
-            has_servers=found.maximum.servers > 0,
-            prices=found.price_book.name,
-            epoch_samples=found.epoch_samples,
-            checkpoint=found.weights or None,
-            logs=str(service.home.logs(name)),
-            spec=found.job_file.to_json(),
-            text=as_new(found.job_file),
-            note=service.home.note(name),
-        )
+        return job_detail(found, service.view(name), books, service.home)
 
     async def events(self, name: str, *, after: int = 0, wait: float = 0.0) -> schemas.Events:
         """What happened to a job, in words."""
@@ -196,7 +175,7 @@ class Answers:
         past = service.past(name)
         return schemas.Events(seq=last, ended=past.job.ended, over=past.orphan or over(past.job), events=lines)
 
-    async def why_job(self, name: str) -> schemas.Why:
+    async def why_job(self, name: str) -> Why:
         """Why a job waits, or has its allocation."""
         service = self.service
         past, (beside, nodes) = service.past(name), service.beside(name)
@@ -266,8 +245,36 @@ def _matches(job: Job, text: str) -> bool:
     return text in job.name or any(text in f"{key}={value}" for key, value in job.job_file.metadata.labels.items())
 
 
-def _remaining(job: Job) -> schemas.Range | None:
+def job_detail(found: Job, row: JobDetails, books: Books, home: StateDirectory) -> JobDetail:
+    """All that is known of a job."""
+    return JobDetail(
+        seq=books.seq,
+        job=row,
+        remaining=_remaining(found),
+        why=[step.text(found.name) for step in found.reasons],
+        considered=books.considered,
+        refused=books.refused,
+        epochs=epoch_rows(found, books.pauses),
+        forecasts=forecast_rows(found),
+        ledger=books.ledger,
+        speed=speed_rows(found),
+        convergence=found.convergence.to_dict() if found.convergence else None,
+        curve_words=curve_words(found),
+        speed_words=speed_words(found),
+        limits=formatting.limits(found.minimum, found.maximum),
+        has_servers=found.maximum.servers > 0,
+        prices=found.price_book.name,
+        epoch_samples=found.epoch_samples,
+        checkpoint=found.weights or None,
+        logs=str(home.logs(found.name)),
+        spec=found.job_file.to_json(),
+        text=as_new(found.job_file),
+        note=home.note(found.name),
+    )
+
+
+def _remaining(job: Job) -> Interval | None:
     if job.ended or not job.epochs:
         return None
     left = expected_epochs(job)
-    return schemas.Range.model_validate(left) if left is not None and math.isfinite(left.high) else None
+    return left if left is not None and math.isfinite(left.high) else None

@@ -15,9 +15,9 @@ from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.start_forecast import expected_starts
 from coach.handler.resume_rules import refuse_resume
 from coach.report.choices import Choice, considered
+from coach.report.row_types import Action, Alternative, Step, Why
 from coach.report.status import shown_allocation
 from coach.report.why import free_words, requested_words, waiting, why
-from coach.service import schemas
 
 #: Allocations in the answer, at most: the chosen one, then those one step away, then the others.
 MAX_ALTERNATIVES = 16
@@ -25,15 +25,13 @@ MAX_ALTERNATIVES = 16
 MAX_BEFORE = 20
 
 
-def explanation(
-    job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now: float, *, orphan: bool = False
-) -> schemas.Why:
+def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now: float, *, orphan: bool = False) -> Why:
     """The reasons of `job`, one of `jobs`, on a cluster of `nodes`. `orphan`: no handler has its journal."""
     alternatives = list(_alternatives(job))
     waits = not job.ended and not job.pods and not job.suspend
     start = expected_starts(jobs.values(), nodes, now).get(job.name) if waits else None
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)] if waits else []
-    return schemas.Why(
+    return Why(
         lines=why(job, jobs, nodes, now, orphan=orphan),
         state=job.state.value,
         reason=job.reason.value,
@@ -42,13 +40,13 @@ def explanation(
         alternatives=alternatives,
         queue=len(before) + 1 if waits else None,
         before=before[:MAX_BEFORE],
-        starts_in=schemas.Range.model_validate(start) if start else None,
+        starts_in=start if start else None,
         blockers=[requested_words(job), *(free_words(node, jobs) for node in nodes)] if waits else [],
         actions=list(_actions(job)),
     )
 
 
-def _summary(job: Job, alternatives: list[schemas.Alternative]) -> str:
+def _summary(job: Job, alternatives: list[Alternative]) -> str:
     words = job.reason.words
     at = shown_allocation(job)
     if job.ended or job.running is None or at is None:
@@ -65,8 +63,8 @@ def _summary(job: Job, alternatives: list[schemas.Alternative]) -> str:
     return f"trains with {at}: {1 / (1 + best.pace) - 1:.0%} faster than the next best, {best.allocation}"
 
 
-def _step(job: Job, step: DecisionStep) -> schemas.Step:
-    return schemas.Step(
+def _step(job: Job, step: DecisionStep) -> Step:
+    return Step(
         kind=step.kind.value,
         before=None if step.before is None else step.before.cell,
         after=None if step.after is None else step.after.cell,
@@ -78,7 +76,7 @@ def _step(job: Job, step: DecisionStep) -> schemas.Step:
     )
 
 
-def _alternatives(job: Job) -> Iterator[schemas.Alternative]:
+def _alternatives(job: Job) -> Iterator[Alternative]:
     at = shown_allocation(job) or job.desired
     if at is None or job.ended or forecast.predicted_seconds(job, at, 1.0) is None:
         return
@@ -88,9 +86,9 @@ def _alternatives(job: Job) -> Iterator[schemas.Alternative]:
         yield _alternative(job, one, at)
 
 
-def _alternative(job: Job, one: Choice, at: Allocation) -> schemas.Alternative:
+def _alternative(job: Job, one: Choice, at: Allocation) -> Alternative:
     seconds = forecast.predicted_seconds(job, one.allocation, 1.0)
-    return schemas.Alternative(
+    return Alternative(
         allocation=one.allocation.cell,
         verdict=one.verdict.value,
         reason=one.reason,
@@ -102,17 +100,17 @@ def _alternative(job: Job, one: Choice, at: Allocation) -> schemas.Alternative:
     )
 
 
-def _actions(job: Job) -> Iterator[schemas.Action]:
+def _actions(job: Job) -> Iterator[Action]:
     try:
         refuse_resume(job, 0)
     except UserError:
         pass
     else:
-        yield schemas.Action(action="resume", text="Resume", command=f"coach resume {job.name}")
+        yield Action(action="resume", text="Resume", command=f"coach resume {job.name}")
     if job.ledger.budget is not None and job.state is not State.SUCCEEDED:
         command = f"coach resume {job.name} --add-budget AMOUNT"
-        yield schemas.Action(action="add-budget", text="Add budget", command=command)
+        yield Action(action="add-budget", text="Add budget", command=command)
     if not job.ended and job.reason not in RESUMABLE:
-        yield schemas.Action(action="suspend", text="Suspend", command=f"coach suspend {job.name}")
+        yield Action(action="suspend", text="Suspend", command=f"coach suspend {job.name}")
     if not job.ended:
-        yield schemas.Action(action="cancel", text="Cancel", command=f"coach cancel {job.name}")
+        yield Action(action="cancel", text="Cancel", command=f"coach cancel {job.name}")

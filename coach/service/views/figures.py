@@ -61,7 +61,7 @@ def _curve(job: Job) -> schemas.Curve:
             for one in job.evaluated_epochs
         ],
         fitted=_fitted(job),
-        end=schemas.Range.model_validate(last) if last and math.isfinite(last.high) else None,
+        end=last if last and math.isfinite(last.high) else None,
     )
 
 

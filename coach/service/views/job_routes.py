@@ -21,7 +21,7 @@ from coach.core.jobs.reasons import State
 from coach.core.money import to_money
 from coach.handler.accounts import terms as account_terms
 from coach.handler.endpoint import API
-from coach.report.row_types import AccountRow, JobRow
+from coach.report.row_types import AccountRow, JobDetail, JobList, JobRow
 from coach.service import schemas
 from coach.service.errors import may_answer
 from coach.service.metrics import Metrics
@@ -59,7 +59,7 @@ Key = Annotated[
 ]
 T = TypeVar("T")
 
-_LIST: TypeAdapter[schemas.JobList] = TypeAdapter(schemas.JobList)
+_LIST: TypeAdapter[JobList] = TypeAdapter(JobList)
 _VERSION = metadata.version("coach-trainer")
 
 
@@ -160,7 +160,7 @@ async def spending(context: InContext) -> schemas.Spending:
 # -- looking at jobs -------------------------------------------------------------------------------------------
 
 
-@jobs.get("", response_model=schemas.JobList, responses=may_answer(422))
+@jobs.get("", response_model=JobList, responses=may_answer(422))
 async def list_jobs(  # noqa: PLR0917 - they are queries
     context: InContext,
     after: After = 0,
@@ -178,7 +178,7 @@ async def list_jobs(  # noqa: PLR0917 - they are queries
 
 
 @jobs.get("/{name}", responses=may_answer(404, 422))
-async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0.0) -> schemas.JobDetail:
+async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0.0) -> JobDetail:
     """One job with its epochs and its ledger."""
     return await context.job(known.name, after=after, wait=wait)
 

@@ -24,7 +24,7 @@ from coach.handler.resume_rules import NotNowError
 from coach.handler.state.checkpoints import Surplus
 from coach.jobfiles.diagnostics import JobFileError
 from coach.report.comparison import Comparison
-from coach.report.row_types import EpochRow, ForecastRow, LedgerRow, as_csv
+from coach.report.row_types import EpochRow, ForecastRow, LedgerRow, Why, as_csv
 from coach.report.status import epoch_rows, forecast_rows
 from coach.service import schemas
 from coach.service.errors import may_answer, shown_problems
@@ -191,7 +191,7 @@ def _with_budget(job: TrainingJob, amount: float) -> TrainingJob:
 
 
 @views.get("/jobs/{name}/why", tags=["jobs"], responses=may_answer(404, 422))
-async def why_job(context: InContext, known: Known) -> schemas.Why:
+async def why_job(context: InContext, known: Known) -> Why:
     """Why a job waits, or why it has its allocation: the decisions with their numbers, as lines and as data."""
     return await context.why_job(known.name)
 
