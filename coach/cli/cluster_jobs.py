@@ -106,7 +106,7 @@ async def apply_program(api: Api, job: LoadedJob, folder: Path, *, err: bool = F
             "binaryData": {keys[one]: base64.b64encode(content).decode() for one, content in files.items()},
         }
         await api.apply(path, body)
-        typer.echo(f"configmap {name}: {program_files.words(files)}", err=err)
+        typer.echo(f"configmap {name}: {program_files.words(files, program_files.left_out(folder))}", err=err)
     applied = await apply(api, document, err=err)
     if files:
         await api.merge(path, {"metadata": {"ownerReferences": owner(applied)}})

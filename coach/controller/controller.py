@@ -162,9 +162,9 @@ class Controller:
             case StepKind.SUBMIT:
                 await self._submit(found)
             case StepKind.SUSPEND if job:
-                await self._service.suspend([job.name], now=False)
+                await self._service.suspend(job.name, now=False)
             case StepKind.RESUME if job:
-                await self._service.resume(job.name, step.added)
+                await self._service.resume(job.name, budget=step.budget)
             case StepKind.SET_PRIORITY if job:
                 await self._service.set_priority(job.name, Resource.of(found).priority)
             case StepKind.CANCEL if job:

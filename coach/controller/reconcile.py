@@ -52,10 +52,10 @@ class StepKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do now. `added`: nano-units of money that RESUME adds to the job's budget."""
+    """One thing to do now. `budget`: nano-units that RESUME gives the job, all in all."""
 
     kind: StepKind
-    added: Money = 0
+    budget: Money | None = None
 
 
 def next_step(resource: Resource, job: Job | None) -> Step | None:
@@ -66,16 +66,16 @@ def next_step(resource: Resource, job: Job | None) -> Step | None:
         return Step(StepKind.ADD_FINALIZER)
     if job is None:
         return None if resource.suspend else Step(StepKind.SUBMIT)
-    added = _added(resource, job)
+    more = _more(resource, job)
     if job.ended:
         out_of_money = job.state is State.BUDGET_EXHAUSTED
-        return Step(StepKind.RESUME, added) if added and out_of_money and not resource.suspend else None
+        return Step(StepKind.RESUME, more) if more and out_of_money and not resource.suspend else None
     if resource.priority != job.spec.priority:
         return Step(StepKind.SET_PRIORITY)
     if resource.suspend:
         return None if job.suspend else Step(StepKind.SUSPEND)
-    if added or (job.suspend and over(job)):
-        return Step(StepKind.RESUME, added)
+    if more or (job.suspend and over(job)):
+        return Step(StepKind.RESUME, more)
     return None
 
 
@@ -88,8 +88,8 @@ def _leaving(resource: Resource, job: Job | None) -> Step | None:
     return None if job.cancel or job.ended else Step(StepKind.CANCEL)
 
 
-def _added(resource: Resource, job: Job) -> Money:
-    """Money that the object's budget has more than the job's. A budget never becomes smaller."""
-    if resource.budget is None or job.ledger.budget is None:
-        return 0
-    return max(0, resource.budget - job.ledger.budget)
+def _more(resource: Resource, job: Job) -> Money | None:
+    """The object's budget where it is larger than the job's. A budget never becomes smaller."""
+    if resource.budget is None or job.ledger.budget is None or resource.budget <= job.ledger.budget:
+        return None
+    return resource.budget

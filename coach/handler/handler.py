@@ -30,6 +30,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.account_wait import shortage
 from coach.core.lifecycle.reducer import Reducer, required_to_start
+from coach.core.plain_text import plain
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Model
@@ -199,9 +200,9 @@ class Handler:
         accounts.refuse(self.accounts, self.jobs, wanted)
         self._send(replace(wanted, at=self.now()))
 
-    def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:
+    def resume(self, name: str, added_budget: int = 0, request: str = "", budget: int | None = None) -> None:
         """Go on with a job that was suspended or whose handler died."""
-        self._send(ev.ResumeRequested(self.now(), name, added_budget, request))
+        self._send(ev.ResumeRequested(self.now(), name, added_budget, request, budget))
 
     def accept_model(self, name: str, model: Model) -> None:
         """Train a job that does not run with its model's files as they are now; `model` has their hashes."""
@@ -245,7 +246,7 @@ class Handler:
     # -- the loop ---------------------------------------------------------------------------------------
 
     def _send(self, event: ev.Event) -> None:
-        self._events.put_nowait(event)
+        self._events.put_nowait(_plain(event))
 
     async def _run(self, importing: asyncio.Task[None]) -> None:
         await importing
@@ -496,6 +497,18 @@ class Handler:
 
 def _changed(jobs: Sequence[Job]) -> list[tuple[str, dict[str, Any], str]]:
     return list(changed(jobs))
+
+
+def _plain(event: ev.Event) -> ev.Event:
+    """The event, with what programs, functions and a cluster have said in it as plain text."""
+    if isinstance(event, ev.EpochFinished):
+        report = event.report
+        metrics = {plain(name): value for name, value in report.metrics.items()}
+        processes = tuple(map(plain, report.processes))
+        report = replace(report, metrics=metrics, software=plain(report.software), processes=processes)
+        return replace(event, report=report)
+    words: dict[str, Any] = {name: plain(getattr(event, name)) for name in ("message", "why") if hasattr(event, name)}
+    return replace(event, **words) if words else event
 
 
 def _words(error: Exception) -> str:

@@ -89,6 +89,8 @@ class EventFormatter:
         more = ""
         if record.added_budget:
             more = f", with {formatting.money(record.added_budget, _currency(job))} more"
+        elif record.budget:
+            more = f", with a budget of {formatting.money(record.budget, _currency(job))}"
         return f"resumed from {formatting.resumes_from(job)}{more}"
 
     def _stopping(self, job: Job, record: ev.SuspendRequested) -> str | None:

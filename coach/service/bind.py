@@ -14,10 +14,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from coach.core.errors import UserError
+from coach.service.connections import Bounded, most_connections
 from coach.service.operations import Service
 
 #: Connections that wait to be accepted.
-BACKLOG = 2048
+BACKLOG = 128
 
 
 class _Http(uvicorn.Server):
@@ -39,6 +40,8 @@ async def answering(service: Service, app: ASGIApp, listening: socket.socket) ->
         lifespan="off",
         server_header=False,
         ws="none",
+        http=Bounded,
+        backlog=min(BACKLOG, most_connections() // 4),  # so many are accepted at once
         timeout_graceful_shutdown=2,
     )
     http = _Http(config)

@@ -97,7 +97,10 @@ class Guard:
 
         try:
             headers = Headers(scope=scope)
-            refused, error = self._refusal(scope["method"], scope["path"], headers)
+            if self._knows(headers.get("authorization", "")):
+                refused, error, scope["coach"]["known"] = 200, "", True
+            else:
+                refused, error = self._refusal(scope, headers)
             if error:
                 await _refuse(scope, receive, noting, refused, error)
             elif _declared(headers) > MAX_BODY:
@@ -112,9 +115,10 @@ class Guard:
             level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
             log.log(level, "%s %s %d %.1f ms", scope["method"], _shown(scope), status, seconds * 1000)
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> tuple[int, str]:
-        """Status and error for a request that is not let in; 200 and nothing for another."""
-        if path in OPEN_PATHS or self._knows(headers.get("authorization", "")):
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str]:
+        """Status and error for a request without the token that is not let in; 200 and nothing for another."""
+        method, path = scope["method"], scope["path"]
+        if path in OPEN_PATHS:
             return 200, ""
         page = method in ("GET", "HEAD") and (path in ("/", PAGE) or path.startswith(f"{PAGE}/"))
         login = path == LOGIN and method == "POST"
@@ -128,6 +132,7 @@ class Guard:
         json_body = headers.get("content-type", "").partition(";")[0].strip() == "application/json"
         if (known and not of_our_page(method, headers)) or (method not in ("GET", "HEAD") and not json_body):
             return 403, _ELSEWHERE
+        scope["coach"]["known"] = known
         return 200, ""
 
     def _knows(self, header: str) -> bool:

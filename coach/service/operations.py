@@ -6,7 +6,8 @@ Everything here runs on the handler's event loop. An operation that changes a jo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ class Service:
         #: Names of jobs whose submission is not in the journal yet.
         self._promised: set[str] = set()
         self._asked: dict[tuple[type, str], list[asyncio.Future[None]]] = {}
+        #: By job: held from a request's check until what it asks for is in the journal.
+        self._changing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._rows = Rows()
         self._starts: tuple[float, dict[str, Interval]] = float("-inf"), {}
         #: Accounts are set one after the other.
@@ -121,7 +124,7 @@ class Service:
         jobs = self.handler.jobs
         left = [name for name, one in self._left.items() if not jobs[name].ended and not one.stopped]
         for name in left:
-            if jobs[name].suspend:
+            if jobs[name].suspend and not (jobs[name].cancel or jobs[name].ending):  # else it only ends
                 self.handler.resume(name)
         self.searches.begin([name for name in left if jobs[name].suspend])
         return left
@@ -272,23 +275,24 @@ class Service:
         """
         self._refuse_when_stopping()
         chosen: dict[int, Chosen] = {}
-        for number, spec in enumerate(specs):
-            if request.before(number) is None:
-                promised = self._promised | {one.name for one in chosen.values()}
-                chosen[number] = choose(spec, self._past, promised)
-        for one in chosen.values():
-            if one.past is None:
-                self.handler.refuse_unpayable(one.spec)
-                initial_weights(self._past, one.spec)
         answers = []
-        for number, one in chosen.items():
-            if one.past is None:
-                answers.append(self._answer(ev.JobSubmitted, one.name))
-                self._promised.add(one.name)
-                submit_new(self.handler, self.home, one.spec, self._past, self.nodes, request.part(number))
-            else:
-                answers.append(self._answer(ev.ResumeRequested, one.name))
-                self.handler.resume(one.name, request=request.part(number))
+        async with self._setting:  # no account goes meanwhile
+            for number, spec in enumerate(specs):
+                if request.before(number) is None:
+                    promised = self._promised | {one.name for one in chosen.values()}
+                    chosen[number] = choose(spec, self._past, promised)
+            for one in chosen.values():
+                if one.past is None:
+                    self.handler.refuse_unpayable(one.spec)
+                    initial_weights(self._past, one.spec)
+            for number, one in chosen.items():
+                if one.past is None:
+                    answers.append(self._answer(ev.JobSubmitted, one.name))
+                    self._promised.add(one.name)
+                    submit_new(self.handler, self.home, one.spec, self._past, self.nodes, request.part(number))
+                else:
+                    answers.append(self._answer(ev.ResumeRequested, one.name))
+                    self.handler.resume(one.name, request=request.part(number))
         await asyncio.gather(*answers)
         taken = []
         for number in range(len(specs)):
@@ -317,49 +321,56 @@ class Service:
         is that already and the job runs, its row is the answer; so it is where `request` was done before.
         `accept_model`: a model file that was changed since is trained as it is now, else refused.
         """
-        job = self.job(name)
-        self._refuse_when_stopping()
-        if request.before(0):
-            return self.row(name)
-        if budget is not None:
-            if added:
-                raise UserError("budget and add_budget exclude each other; give one of them")
-            has = job.ledger.budget
-            if has is None:
-                raise NotNowError(f"{name} has no budget, so it cannot be changed")
-            if budget < has:
-                raise NotNowError(f"{name} has a budget of {to_amount(has):g} already; it can only grow")
-            if budget == has and not job.ended and not job.suspend:
+        if budget is not None and added:
+            raise UserError("budget and add_budget exclude each other; give one of them")
+        stopped = (job := self.job(name)).cancel or job.stopped_by_user
+        async with self._changing[name]:
+            self._refuse_when_stopping()
+            if request.before(0):
                 return self.row(name)
-            added = budget - has
-        refuse_resume(job, added)
-        if job.ended or job.suspend:
-            model = await asyncio.to_thread(to_accept, job, accept=accept_model, inside=self.folders)
-            if model is not None:
-                self.handler.accept_model(name, model)
-        elif accept_model:
-            raise NotNowError(f"{name} runs with the model that it has; stop it first: coach suspend {name}")
-        answer = self._answer(ev.ResumeRequested, name)
-        self.handler.resume(name, added, request.part(0))
-        await answer
-        return self.row(name)
+            job = self.job(name)
+            if not stopped and (job.cancel or job.stopped_by_user):
+                does = "was cancelled" if job.cancel else "was suspended"
+                raise NotNowError(f"{name} {does} meanwhile; to take that back: coach resume {name}")
+            if budget is not None:
+                has = job.ledger.budget
+                if has is None:
+                    raise NotNowError(f"{name} has no budget, so it cannot be changed")
+                if budget < has:
+                    raise NotNowError(f"{name} has a budget of {to_amount(has):g} already; it can only grow")
+                if budget == has and not job.ended and not job.suspend:
+                    return self.row(name)
+                added = budget - has
+            refuse_resume(job, added)
+            if job.ended or job.suspend:
+                model = await asyncio.to_thread(to_accept, job, accept=accept_model, inside=self.folders)
+                if model is not None:
+                    self.handler.accept_model(name, model)
+            elif accept_model:
+                raise NotNowError(f"{name} runs with the model that it has; stop it first: coach suspend {name}")
+            answer = self._answer(ev.ResumeRequested, name)
+            self.handler.resume(name, added if budget is None else 0, request.part(0), budget)
+            await answer
+            return self.row(name)
 
     async def cancel(self, name: str) -> JobRow:
         """End a job for good, now. Raises NotNowError for one that has ended."""
-        job = self.job(name)
-        if job.ended:
-            raise NotNowError(f"{name} has ended already: {job.state.value}")
-        answer = self._answer(ev.CancelRequested, name)
-        self.handler.cancel(name)
-        await answer
-        return self.row(name)
+        async with self._changing[self.job(name).name]:
+            job = self.job(name)
+            if job.ended:
+                raise NotNowError(f"{name} has ended already: {job.state.value}")
+            answer = self._answer(ev.CancelRequested, name)
+            self.handler.cancel(name)
+            await answer
+            return self.row(name)
 
-    async def suspend(self, names: Iterable[str], *, now: bool, by_user: bool = True) -> None:
-        """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`. Others do not change."""
-        living = [name for name in names if not over(self.job(name))]
-        answers = [self._answer(ev.SuspendRequested, name) for name in living]
-        self.handler.suspend(living, now=now, by_user=by_user)
-        await asyncio.gather(*answers)
+    async def suspend(self, name: str, *, now: bool) -> None:
+        """Stop a job so that it can be resumed: at the running epoch's checkpoint, or `now`. An ended one stays so."""
+        async with self._changing[self.job(name).name]:
+            if not over(self.job(name)):
+                answer = self._answer(ev.SuspendRequested, name)
+                self.handler.suspend([name], now=now)
+                await answer
 
     async def set_priority(self, name: str, priority: int) -> None:
         """Change a job's priority, from its next decision on."""
@@ -380,17 +391,18 @@ class Service:
 
     async def set_account(self, wanted: ev.AccountSet) -> AccountRow:
         """Make a budget over jobs, or change its terms. Raises UserError for terms that cannot be."""
-        await self._set(wanted)
+        await self._set(lambda: wanted)
         return next(row for row in self.accounts() if row.name == wanted.account)
 
     async def remove_account(self, name: str) -> None:
         """Remove a budget over jobs. Raises UserError where there is none, or a job needs it."""
-        await self._set(removal(self.handler.accounts, name))
+        await self._set(lambda: removal(self.handler.accounts, name))
 
-    async def _set(self, wanted: ev.AccountSet) -> None:
+    async def _set(self, wanted: Callable[[], ev.AccountSet]) -> None:
         self._refuse_when_stopping()
         async with self._setting:
-            self.handler.set_account(wanted)
+            await self.until(lambda: not self._promised)  # whom it pays is known then
+            self.handler.set_account(wanted())
             await self._answer(ev.AccountSet, "")
 
     def _refuse_when_stopping(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.row_types import JobRow
 from tests.handler.fake_platform import FakePlatform
-from tests.service.conftest import Api, serve
+from tests.service.conftest import Api, job_text, serve
 
 TERMS = {"amount": 0.02, "currency": "USD", "period": "month"}
 PAID: dict[str, Any] = {"budget": {"account": "team-a"}}
@@ -85,3 +85,25 @@ def test_a_submission_is_refused_whole_where_an_account_can_never_pay_one_of_its
         assert (await api.get("/jobs"))["jobs"] == []
 
     serve(home, body)
+
+
+def test_an_account_does_not_go_while_a_job_that_it_pays_is_being_submitted(home: StateDirectory) -> None:
+    """In each order in which they come, at once: the job is taken and the account stays, or no job comes."""
+
+    async def body(api: Api) -> None:
+        for number in range(12):
+            name = f"team-{number}"
+            await api.ask("PUT", f"/accounts/{name}", json=TERMS)
+            file = {"path": str(api.folder / "job.yaml"), "text": job_text(f"a{number}", budget={"account": name})}
+            asked = [
+                api.http.post("/jobs", json={"files": [file], "policy": ""}),
+                api.http.delete(f"/accounts/{name}"),
+            ]
+            answers = await asyncio.gather(*(asked if number % 2 else reversed(asked)))
+            submitted, removed = (answer.status_code for answer in (answers if number % 2 else reversed(answers)))
+            known = name in [row["name"] for row in (await api.get("/accounts"))["accounts"]]
+            assert (submitted, removed, known) in {(201, 422, True), (422, 200, False)}
+            if submitted == 201:
+                await api.post(f"/jobs/a{number}/cancel")
+
+    serve(home, body, slow())

@@ -15,11 +15,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
+from coach.handler.resume_rules import NotNowError
 from coach.handler.state.codec import decode
 from coach.handler.state.journal import fold
-from coach.handler.state.state_directory import StateDirectory
+from coach.handler.state.state_directory import StateDirectory, choose
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs
+from coach.platforms.base import EpochError, EpochOrder
 from tests.handler.fake_platform import FakePlatform
 from tests.service.conftest import TOKEN, URL, Api, job_text, serve
 
@@ -462,7 +465,7 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory
         await api.ended("ended")
         await api.post("/jobs/stopped/suspend", {"now": True})
         await api.until("stopped", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
-        await api.service.suspend(["running"], now=True, by_user=False)  # what a service does at its end
+        api.service.handler.suspend(["running"], now=True, by_user=False)  # what a service does at its end
         await api.until("running", lambda row: row["reason"] == "HandlerStopped")
 
     async def second(api: Api) -> None:
@@ -485,6 +488,109 @@ def test_a_service_that_is_killed_goes_on_with_its_jobs(home: StateDirectory) ->
 
     serve(home, first, FakePlatform(epoch_seconds=0.3))
     serve(home, second)
+
+
+HOSTILE = "\x1b]0;pwn\x07\x1b[31mred\x1b[2J\u202eevil\r\nfake: 00:00:00 INFO forged line\0<script>alert(1)</script>"
+
+
+def test_what_a_program_says_is_plain_text_wherever_it_is_shown(home: StateDirectory) -> None:
+    def fails(order: EpochOrder) -> None:
+        raise EpochError(Reason.MODEL_INVALID, HOSTILE, 1)
+
+    async def body(api: Api) -> None:
+        await api.submit("a", **ENDLESS)
+        row = await api.ended("a")
+        assert "redevil\nfake: 00:00:00 INFO forged line<script>" in row["message"]
+        for path in ("/jobs", "/jobs/a", "/jobs/a/events", "/jobs/a/why"):
+            said = json.dumps(await api.get(path), ensure_ascii=False)
+            assert not [one for one in ("\\u001b", "\\u0000", "\u202e", "\\r") if one in said], path
+
+    serve(home, body, FakePlatform(on_epoch=fails))
+
+
+class Deaf(FakePlatform):
+    """Its epochs do not hear that they are to end."""
+
+    async def stop_epoch(self, token: str, reason: Reason) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("signalled", [True, False], ids=["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("does", ["cancel", "suspend"])
+def test_what_was_answered_holds_though_the_service_ends_before_the_job_does(
+    home: StateDirectory, signalled: bool, does: str
+) -> None:
+    end = {"cancel": "Cancelled", "suspend": "Waiting"}[does]
+
+    async def first(api: Api) -> None:
+        await api.submit("a", maxEpochs=15, **ENDLESS)
+        await api.until("a", lambda row: row["reserved"] > 0)
+        await api.post(f"/jobs/a/{does}", {"now": True} if does == "suspend" else None)
+        if signalled:
+            api.service.handler.suspend(["a"], now=True, by_user=False)
+            await api.service.until(lambda: api.service.jobs["a"].suspend)
+
+    async def second(api: Api) -> None:
+        row = await api.until("a", lambda row: row["reserved"] == 0 and row["reason"] != "HandlerStopped")
+        assert (row["state"], row["epoch"]) == (end, 0)
+        assert not api.platform.orders
+
+    serve(home, first, Deaf(epoch_seconds=600))
+    for _ in range(2):
+        serve(home, second)
+
+
+def test_a_cancelled_job_whose_service_was_killed_is_not_taken_up_by_its_file(home: StateDirectory) -> None:
+    async def first(api: Api) -> None:
+        await api.submit("a", maxEpochs=15, **ENDLESS)
+        await api.until("a", lambda row: row["reserved"] > 0)
+        await api.post("/jobs/a/cancel")
+
+    serve(home, first, Deaf(epoch_seconds=600))
+    chosen = choose(home.past()["a"].job.job_file, home.past())
+    assert (chosen.name, chosen.past) == ("a-2", None)
+
+
+@pytest.mark.parametrize("state", ["running", "suspended", "ended"])
+def test_a_budget_that_is_asked_for_many_times_at_once_is_given_once(home: StateDirectory, state: str) -> None:
+    async def body(api: Api) -> None:
+        await api.submit("a", maxEpochs=10**6, budget={"amount": 0.002, "currency": "USD"}, **ENDLESS)
+        await api.until("a", lambda row: row["epoch"] >= 1)
+        if state == "suspended":
+            await api.post("/jobs/a/suspend", {"now": True})
+            await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
+        if state == "ended":
+            await api.post("/jobs/a/cancel")
+            await api.ended("a")
+        many = (api.http.post("/jobs/a/resume", json={"budget": 0.05}) for _ in range(8))
+        answers = await asyncio.gather(*many)
+        assert {answer.status_code for answer in answers} <= {200, 409} and answers[0].status_code == 200
+        assert (await api.get("/jobs/a"))["job"]["budget"] == pytest.approx(0.05)
+        events = json.dumps(await api.get("/jobs/a/events"))
+        assert "with a budget of 0.050 USD" in events
+        await api.post("/jobs/a/cancel")
+        await api.ended("a")
+
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
+
+
+def test_money_that_comes_too_late_does_not_undo_what_its_user_asked_for(home: StateDirectory) -> None:
+    """All three are sent at once: whoever adds money did not know that the job was stopped."""
+
+    async def body(api: Api) -> None:
+        for name, does in (("a", "cancel"), ("b", "suspend")):
+            await api.submit(name, maxEpochs=10**6, budget={"amount": 0.5, "currency": "USD"}, **ENDLESS)
+            await api.until(name, lambda row: row["epoch"] >= 1)
+            service = api.service
+            stop = service.cancel(name) if does == "cancel" else service.suspend(name, now=True)
+            late = [service.resume(name, 10**7) for _ in range(3)]
+            _, *more = await asyncio.gather(stop, *late, return_exceptions=True)
+            assert {type(each) for each in more} == {NotNowError}
+            assert "meanwhile; to take that back: coach resume" in str(more[0])
+        assert (await api.ended("a"))["state"] == "Cancelled"
+        await api.until("b", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
+
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
 
 
 # -- following ------------------------------------------------------------------------------------------

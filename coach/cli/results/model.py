@@ -122,4 +122,4 @@ def _written(spec: TrainingJob, source: Path, to: Path) -> list[str]:
     from coach.platforms.local.export_model import export_mxnet
 
     functions = Functions.ready(lambda text: typer.echo(text, err=True), Framework.MXNET)
-    return export_mxnet(functions, spec, source.as_uri(), to)
+    return export_mxnet(functions, spec, f"file://{source}", to)

@@ -195,10 +195,14 @@ class SuspendRequested(JobEvent):
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested(JobEvent):
-    """The user resumes a suspended or ended job, with `added_budget` nano-units more. `request`: see JobSubmitted."""
+    """The user resumes a suspended or ended job, with `added_budget` nano-units more. `request`: see JobSubmitted.
+
+    `budget`: its whole budget from now on, unless that is larger already: asked for twice, it is given once.
+    """
 
     added_budget: int = 0
     request: str = ""
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

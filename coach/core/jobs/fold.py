@@ -231,7 +231,7 @@ def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
 def _resume_requested(job: Job, event: ev.ResumeRequested) -> Phase:
     """Restart a suspended or ended job; a running one goes on, with the added budget, no longer to be suspended."""
     if job.ledger.budget is not None:
-        job.ledger.budget += event.added_budget
+        job.ledger.budget = max(job.ledger.budget + event.added_budget, event.budget or 0)
     job.suspend = job.stopped_by_user = False
     job.overruled = job.overruled or not EARLY_ENDS.isdisjoint((job.reason, job.ending[0] if job.ending else None))
     if job.ended or job.phase is Phase.ENDING or job.reason in RESUMABLE:

@@ -273,7 +273,8 @@ def choose(spec: TrainingJob, past: dict[str, StoredJob], taken: Iterable[str] =
     family = [spec.name, *(_numbered(spec.name, number) for number in range(2, len(past) + 3))]
     known = [past[name] for name in family if name in past]
     for one in sorted(known, key=lambda one: one.job.submitted_at, reverse=True):
-        if one.orphan and one.job.name not in taken and renamed(spec, one.job.name) == one.job.job_file:
+        mine = one.orphan and not one.job.cancel and one.job.name not in taken
+        if mine and renamed(spec, one.job.name) == one.job.job_file:
             return Chosen(one.job.job_file, one)
     free = next((name for name in family if name not in past and name not in taken), None)
     if free is None:

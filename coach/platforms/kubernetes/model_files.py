@@ -28,6 +28,9 @@ def contents(job: TrainingJob, model: Path) -> dict[Path, bytes]:
 
     Raises UserError where they are too large for a ConfigMap, or cannot be read.
     """
+    for name, path in siblings(job, model).items():
+        if not path.resolve().is_relative_to(model.parent.resolve()):
+            raise UserError(f"{path}: a link that leads out of {model.parent}, to {path.resolve()}; copy {name} there")
     try:
         files = {path: path.read_bytes() for path in (model, *siblings(job, model).values())}
     except OSError as error:

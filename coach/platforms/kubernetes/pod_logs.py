@@ -46,7 +46,7 @@ class PodLogs:
         log = FunctionLog(self._folder(pod.job) / f"{pod.name}.log", pod.name)
         with contextlib.closing(log):
             async for _, line in lines(self._api, name):
-                log.write_line(line + "\n")
+                log.take(line)
 
 
 async def lines(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from coach.core.errors import UserError
@@ -24,14 +24,18 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 def sources(folder: Path, command: Sequence[str]) -> dict[str, bytes]:
     """What a command needs of the folder it runs in, by relative path: nothing where it names no file there.
 
-    Raises UserError where that is more than a ConfigMap carries.
+    Links that lead out of the folder are left out (`left_out`): who wrote it may have pointed them at anything. Raises
+    UserError where the command names one, and where that is more than a ConfigMap carries.
     """
     named = [name for name in _named(command) if (folder / name).is_file()]
     if not named:
         return {}
+    for name in named:
+        if not _stays(folder, name):
+            raise UserError(f"{name}: a link that leads out of {folder}, to {(folder / name).resolve()}; copy it there")
     found: dict[str, bytes] = {}
     size = 0
-    for name in dict.fromkeys([*named, *_sources(folder)]):
+    for name in dict.fromkeys([*named, *(one for one in _sources(folder) if _stays(folder, one))]):
         if _KEY.fullmatch(name.replace("/", _SLASH)) is None or _SLASH in name:
             if name in named:
                 raise UserError(f"{name}: a name that a ConfigMap cannot carry; letters, digits, - _ and . are right")
@@ -61,10 +65,24 @@ def names(keys: Iterable[str]) -> dict[str, str]:
     return {name: key for key, name in found.items() if ".." not in PurePosixPath(name).parts}
 
 
-def words(files: Mapping[str, bytes]) -> str:
-    """Which they are, in a line."""
-    shown = ", ".join(itertools.islice(files, 6)) + (", ..." if len(files) > 6 else "")
-    return f"{len(files)} file{'' if len(files) == 1 else 's'}, {sum(map(len, files.values())):,} bytes: {shown}"
+def left_out(folder: Path) -> list[str]:
+    """Source files of a folder that are not sent along: links that lead out of it."""
+    return [name for name in _sources(folder) if not _stays(folder, name)]
+
+
+def words(files: Mapping[str, bytes], left: Sequence[str] = ()) -> str:
+    """Which they are, in a line, and which were `left` out."""
+    said = f"{len(files)} file{'' if len(files) == 1 else 's'}, {sum(map(len, files.values())):,} bytes: {_few(files)}"
+    return said + (f"; left out, links that lead out of the folder: {_few(left)}" if left else "")
+
+
+def _few(names: Collection[str]) -> str:
+    return ", ".join(itertools.islice(names, 6)) + (", ..." if len(names) > 6 else "")
+
+
+def _stays(folder: Path, name: str) -> bool:
+    """Whether a file really is in the folder."""
+    return (folder / name).resolve().is_relative_to(folder.resolve())
 
 
 def _named(command: Sequence[str]) -> Iterator[str]:

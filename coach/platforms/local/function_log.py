@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+from coach.core.plain_text import plain
+
 #: Characters kept of one message.
 MAX_LINE = 16 * 1024
 
@@ -26,7 +28,7 @@ class FunctionLog:
 
     def write(self, level: str, message: str) -> None:
         """Add one entry."""
-        now = time.time()
+        now, message = time.time(), plain(message)
         if len(message) > MAX_LINE:
             message = f"{message[:MAX_LINE]}... ({len(message)} characters)"
         entry = {
@@ -46,6 +48,15 @@ class FunctionLog:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def take(self, line: str) -> None:
+        """Add what another process says is an entry; its message becomes plain text, and all of what is none."""
+        try:
+            entry = json.loads(line)
+            line = json.dumps(entry | {"message": plain(str(entry["message"]))})
+        except (ValueError, RecursionError, TypeError, KeyError):
+            line = plain(line)
+        self.write_line(line + "\n")
 
     def write_line(self, line: str) -> None:
         """Add a line that is an entry already."""

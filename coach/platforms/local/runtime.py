@@ -43,7 +43,11 @@ class FunctionProcess:
         self._ready: asyncio.Future[str] = loop.create_future()  # what is wrong, if anything
         self._ended: asyncio.Future[None] = loop.create_future()
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        reader, self._lifeline = os.pipe()
+        try:
+            reader, self._lifeline = os.pipe()
+        except OSError:
+            self._connection.close()
+            raise
         try:
             self._connection.setblocking(False)
             self._connection.connect(str(template))

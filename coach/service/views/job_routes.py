@@ -246,7 +246,7 @@ async def cancel(context: InContext, name: Name) -> JobRow:
 @jobs.post("/{name}/suspend", responses=may_answer(404, 409, 413, 422))
 async def suspend(context: InContext, name: Name, suspension: schemas.Suspension) -> JobRow:
     """Stop a job so that it can be resumed. A stopped or ended job is not changed."""
-    await context.service.suspend([name], now=suspension.now)
+    await context.service.suspend(name, now=suspension.now)
     return context.service.row(name)
 
 

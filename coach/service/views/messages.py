@@ -25,6 +25,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.money import to_amount
+from coach.core.plain_text import plain
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.report.formatting import amount, iso, spent_of
@@ -138,10 +139,13 @@ def _nearly_spent(job: Job) -> bool:
 async def _send_all(receiver: str, waiting: asyncio.Queue[dict[str, Any] | None], pauses: Sequence[float]) -> None:
     async with httpx.AsyncClient(timeout=ANSWER_SECONDS) as http:
         while (message := await waiting.get()) is not None:
-            if urlsplit(receiver).scheme in ("http", "https"):
-                await _send(http, receiver, message, pauses)
-            else:
-                await _run(receiver, message)
+            try:
+                if urlsplit(receiver).scheme in ("http", "https"):
+                    await _send(http, receiver, message, pauses)
+                else:
+                    await _run(receiver, message)
+            except Exception:  # of one message: the next ones are sent
+                log.exception("notify: a message was not sent: %s", message["text"])
 
 
 async def _run(command: str, message: dict[str, Any]) -> None:
@@ -149,7 +153,7 @@ async def _run(command: str, message: dict[str, Any]) -> None:
     process = await asyncio.create_subprocess_shell(
         command,
         stdin=asyncio.subprocess.PIPE,
-        env={**os.environ, "COACH_TEXT": message["text"], "COACH_KIND": message["kind"]},
+        env={**os.environ, "COACH_TEXT": plain(message["text"]), "COACH_KIND": message["kind"]},
         start_new_session=True,
     )
     try:

@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import re
 import select
 import sys
 import threading
 import time
+import unicodedata
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +18,20 @@ LARGEST_FILE = 4 << 20
 LONGEST_LINE = 16 << 10
 #: Bytes of a line without an end that are kept waiting for it.
 LONGEST_WAITING = 64 << 10
+#: Of a terminal: with parameters, with a text to their end, and others.
+_SEQUENCES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]*[0-~]?"
+)
+
+
+def plain(message: str) -> str:
+    """Without escape sequences and control characters, as coach/core/plain_text.py has it; a tab stays."""
+    message = _SEQUENCES.sub("", message)
+    return "".join(
+        one for one in message if one == "\t" or unicodedata.category(one) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    )
 
 
 class Log:
@@ -38,7 +54,7 @@ class Log:
 
     def write(self, level: str, message: str) -> None:
         """Add an entry."""
-        now = time.time()
+        now, message = time.time(), plain(message)
         if len(message) > LONGEST_LINE:
             message = f"{message[:LONGEST_LINE]}... ({len(message)} characters)"
         entry = {

@@ -74,3 +74,27 @@ def test_what_no_config_map_carries_is_refused_with_the_next_step(folder: Path) 
 def test_it_is_said_which_they_are(folder: Path) -> None:
     found = sources(folder, ["python", "train.py"])
     assert program_files.words(found) == "3 files, 30 bytes: train.py, conf/a.yaml, nets/res.py"
+
+
+def test_links_that_lead_out_of_the_folder_are_not_sent_and_are_named(tmp_path: Path) -> None:
+    folder, private = tmp_path / "repo", tmp_path / "private"
+    for one in (folder / "data", private):
+        one.mkdir(parents=True)
+    (folder / "train.py").write_text("import util")
+    (folder / "util.py").write_text("x = 1")
+    (private / "secret.json").write_text("the secret")
+    (folder / "config.json").symlink_to(private / "secret.json")
+    (folder / "data/more.txt").symlink_to("../../private/secret.json")
+    (folder / "again.py").symlink_to("config.json")
+    (folder / "passwd.txt").symlink_to("/etc/passwd")
+    (folder / "absolute.py").symlink_to(folder / "util.py")
+    (folder / "away").symlink_to(private)
+    found = program_files.sources(folder, ["python", "train.py"])
+    assert sorted(found) == ["absolute.py", "train.py", "util.py"]
+    left = program_files.left_out(folder)
+    assert sorted(left) == ["again.py", "config.json", "data/more.txt", "passwd.txt"]
+    assert "left out, links that lead out of the folder: again.py" in program_files.words(found, left)
+    with pytest.raises(UserError, match="a link that leads out of"):
+        program_files.sources(folder, ["python", "again.py"])
+    with pytest.raises(UserError, match="a link that leads out of"):
+        program_files.sources(folder, ["python", "train.py", "away/secret.json"])

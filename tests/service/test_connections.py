@@ -1,0 +1,140 @@
+"""Callers without the token cannot end a service, nor keep others out, however many connections they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coach.handler.endpoint import API
+from coach.handler.state.state_directory import StateDirectory
+from coach.service import connections
+from coach.service.bind import answering, listen
+from coach.service.http_app import make_app
+from tests.service.conftest import TOKEN, Api, serve
+
+#: What a stranger sends and then says no more.
+SILENT = {
+    "nothing": b"",
+    "half a head": b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+    "half a body": b"POST /api/v1/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 2000000\r\n\r\n" + b"x" * 60_000,
+    "half a body of a job": b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 60_000,
+}
+
+
+@contextlib.asynccontextmanager
+async def listening(api: Api) -> AsyncIterator[tuple[int, httpx.AsyncClient]]:
+    """The service at a port, and a caller who has the token."""
+    with listen("127.0.0.1", 0) as end:
+        port = end.getsockname()[1]
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with (
+            answering(api.service, make_app(api.service, TOKEN), end),
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}{API}", headers=headers, timeout=60) as client,
+        ):
+            yield port, client
+        api.service.stopping = False
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Wait until the service has closed a connection, whatever it said before."""
+    with contextlib.suppress(ConnectionError):
+        while await reader.read(1 << 16):
+            pass
+
+
+async def opened(port: int, said: bytes) -> Any:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(said)
+    return reader, writer
+
+
+@pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
+def test_who_does_not_go_on_is_cut_off(home: StateDirectory, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STRANGER_SECONDS", 0.3)
+
+    async def body(api: Api) -> None:
+        async with listening(api) as (port, client):
+            reader, writer = await opened(port, said)
+            await asyncio.wait_for(ended(reader), 30)
+            writer.close()
+            assert (await client.get("/jobs")).status_code == 200
+
+    serve(home, body)
+
+
+@pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
+def test_more_connections_than_there_may_be_take_nobodys_place(
+    home: StateDirectory, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three times as many strangers as connections: the descriptors stay bounded, and who has the token is answered."""
+    monkeypatch.setattr(connections, "MOST", 40)
+
+    async def body(api: Api) -> None:
+        async with listening(api) as (port, client):
+            assert (await client.get("/jobs")).status_code == 200  # this connection is known
+            before = len(list(Path("/proc/self/fd").iterdir()))
+            strangers = [await opened(port, said) for _ in range(120)]
+            assert (await client.get("/jobs")).status_code == 200
+            async with httpx.AsyncClient(headers=client.headers, timeout=60) as another:  # and so is a new one
+                assert (await another.get(f"{client.base_url}jobs")).status_code == 200
+            # Of this process are both ends.
+            assert len(list(Path("/proc/self/fd").iterdir())) - before < 120 + 45
+            for reader, writer in strangers[:60]:
+                await asyncio.wait_for(ended(reader), 30)
+                writer.close()
+            for _, writer in strangers[60:]:
+                writer.close()
+            for _, writer in strangers:
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+
+    serve(home, body)
+
+
+def test_a_head_that_comes_byte_by_byte_has_no_more_time(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STRANGER_SECONDS", 0.5)
+
+    async def body(api: Api) -> None:
+        async with listening(api) as (port, _):
+            reader, writer = await opened(port, b"GET /health HTTP/1.1\r\nX: ")
+            over = asyncio.create_task(ended(reader))
+            with contextlib.suppress(ConnectionError):
+                while not over.done():
+                    writer.write(b"x")
+                    await asyncio.wait({over}, timeout=0.05)
+            assert over.done()
+            writer.close()
+
+    serve(home, body)
+
+
+def test_a_caller_with_the_token_may_be_slower(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STRANGER_SECONDS", 0.3)
+
+    async def body(api: Api) -> None:
+        async with listening(api) as (port, _):
+            text = b'{"files": []}'
+            head = f"POST {API}/validate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+            reader, writer = await opened(port, head.encode())
+            for number in range(len(text)):
+                await asyncio.sleep(0.05)  # all in all longer than a stranger has
+                writer.write(text[number : number + 1])
+            assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+            writer.close()
+
+    serve(home, body)
+
+
+def test_the_rest_of_the_descriptors_is_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, most in ((65536, 1024), (1024, 128), (400, 50), (20, 8)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert connections.most_connections() == most
