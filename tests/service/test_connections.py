@@ -117,7 +117,7 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time(home: StateDirectory, m
 
 
 def test_a_caller_with_the_token_may_be_slower(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STRANGER_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "STRANGER_SECONDS", 3.0)
 
     async def body(api: Api) -> None:
         async with listening(api) as (port, _):
@@ -126,7 +126,7 @@ def test_a_caller_with_the_token_may_be_slower(home: StateDirectory, monkeypatch
             head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
             reader, writer = await opened(port, head.encode())
             for number in range(len(text)):
-                await asyncio.sleep(0.05)  # all in all longer than a stranger has
+                await asyncio.sleep(0.3)  # all in all longer than a stranger has
                 writer.write(text[number : number + 1])
             assert (await reader.readline()).startswith(b"HTTP/1.1 ")
             writer.close()
