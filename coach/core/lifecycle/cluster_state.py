@@ -212,9 +212,9 @@ class ClusterState:
         """The policy's decision for `job` and all others, on the nodes without what ending jobs still hold.
 
         Where all jobs fit at their maximum at once, and the policy declares that it then decides on each job alone
-        (`separable`), the policy sees only `job`.
+        (`separable`), the policy sees only `job`. A barrier between mini-epochs needs all of them.
         """
-        if self._decision is None and self._policy.separable and self._ample():
+        if self._decision is None and self._policy.separable and not self._policy.mini_epochs and self._ample():
             alone = self._allocate([self._view(job)], ClusterView(self._nodes, self._at))
             if alone.allocations[job.name] is not None:
                 return alone

@@ -23,6 +23,7 @@ class DrfPolicy(Policy):
     """
 
     cadence: float | None = None
+    separable: ClassVar[bool] = True
     registered: ClassVar[str] = "drf"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:

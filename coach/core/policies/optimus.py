@@ -28,6 +28,7 @@ class OptimusPolicy(Policy):
     """
 
     cadence: float | None = None
+    separable: ClassVar[bool] = True
     registered: ClassVar[str] = "optimus"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:

@@ -22,6 +22,7 @@ class SrtfPolicy(Policy):
     """
 
     cadence: float | None = None
+    separable: ClassVar[bool] = True
     registered: ClassVar[str] = "srtf"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import (
@@ -28,6 +29,7 @@ class StaticPolicy(Policy):
 
     allocation: Allocation
     cadence: float | None = None
+    separable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -39,9 +39,17 @@ class ElasticFlow(Policy):
     registered: ClassVar[str] = "elasticflow"
 
     _admitted: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
+    #: Whether any job had a deadline: a late one keeps others from being admitted.
+    _deadlines: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def separable(self) -> bool:  # type: ignore[override]
+        """See `Policy`."""
+        return not self._deadlines
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """See `Policy`."""
+        self._deadlines = self._deadlines or any(job.deadline is not None for job in jobs)
         declined = [job for job in jobs if self.drop and self._known(job) is False]
         filling = Filling([job for job in jobs if job not in declined], cluster)
         steps = {share.job.id: levels(share.job) for share in filling.shares}

@@ -32,6 +32,7 @@ class TetrisPolicy(Policy):
     #: Weight of the remaining work: 1 is the paper's e.
     weight: float = 1.0
     cadence: float | None = None
+    separable: ClassVar[bool] = True
     registered: ClassVar[str] = "tetris"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 from coach.core.cluster import Allocation
@@ -40,6 +41,8 @@ class ThesisPolicy(Policy):
     cadence: float | None = None
     #: Each epoch has pods of its own. The thesis leaves open whether pods are kept; its author's code keeps them.
     remakes_pods: bool = False
+    #: After the mini-epochs.
+    separable: ClassVar[bool] = True
     registered: ClassVar[str] = "thesis"
     mini_epochs: ClassVar[tuple[Allocation, ...]] = MINI_EPOCHS
 
@@ -72,6 +75,10 @@ def within(low: Allocation, points: Sequence[Allocation], high: Allocation) -> l
     ]  # fmt: skip
 
 
+#: Many jobs have the same speeds.
+_fit = lru_cache(fit_thesis_quadratic)
+
+
 def _on_quadratic(job: JobView) -> JobView:
     return kept(job, ThesisPolicy, lambda: cast(JobView, _OnQuadratic(job)))
 
@@ -86,7 +93,7 @@ class _OnQuadratic:
         self.memory: dict[Any, Any] = {}
         points = within(job.minimum, MINI_EPOCHS, job.maximum) or [job.minimum]
         speeds = [job.speed(at) for at in points]
-        self._surface = fit_thesis_quadratic([SpeedPoint(*at, speed) for at, speed in zip(points, speeds, strict=True)])
+        self._surface = _fit(tuple(SpeedPoint(*at, speed) for at, speed in zip(points, speeds, strict=True)))
         self._lowest = LOWEST * min(speeds)
 
     def __getattr__(self, name: str) -> Any:

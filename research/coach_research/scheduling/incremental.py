@@ -9,7 +9,7 @@ import numpy as np
 from coach.core.cluster import Allocation
 from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import IntArray, JobState, demand
-from coach_research.workload import FloatArray, Plan
+from coach_research.workload import NOTHING, FloatArray, Plan
 
 
 def shrink(plan: Plan, to: Allocation) -> Plan:
@@ -38,14 +38,14 @@ def grow(room: FloatArray, job: JobState, kept: Plan, to: Allocation, *, whole: 
     slack = room + TOLERANCE  # a copy
     while sum(missing) > 0:
         takes = _takes(slack, job, missing, scheduler=first)
-        counts = takes.sum(axis=1)
+        counts = takes[0] + takes[1] if missing[1] > 0 else takes[0]
         node = max(plan, key=lambda n: counts[n], default=-1)
         if node < 0 or not counts[node]:
             best = np.flatnonzero(counts == counts.max())
             if not counts[best[0]]:
                 break
-            node = int(best[np.argmin(slack[best].sum(axis=1))]) if len(best) > 1 else int(best[0])
-        workers, servers = takes[node].tolist()
+            node = _tightest(slack, best) if len(best) > 1 else int(best[0])
+        workers, servers = int(takes[0][node]), int(takes[1][node])
         part = plan.setdefault(node, [0, 0])
         part[0] += workers
         part[1] += servers
@@ -58,31 +58,46 @@ def grow(room: FloatArray, job: JobState, kept: Plan, to: Allocation, *, whole: 
     return tuple((node, w, s) for node, (w, s) in plan.items())
 
 
-def _takes(slack: FloatArray, job: JobState, missing: Iterable[int], *, scheduler: bool) -> IntArray:
-    """[node, (workers, servers)]: how many of the missing pods each node takes, servers and workers evenly."""
+def _tightest(slack: FloatArray, nodes: IntArray) -> int:
+    """The one of `nodes` with the least left, the first of equals."""
+    cpu, memory, gpu = slack.take(nodes, axis=0).T
+    return int(nodes[(cpu + memory + gpu).argmin()])
+
+
+def _takes(slack: FloatArray, job: JobState, missing: Iterable[int], *, scheduler: bool) -> tuple[IntArray, IntArray]:
+    """How many of the missing workers and of the missing servers each node takes, servers and workers evenly."""
+    # A node that has less than nothing of a resource takes no first pods.
+    scheduler = scheduler and (job.scheduler is not NOTHING or (slack.size > 0 and bool(slack.min() < 0.0)))
     left = slack - job.scheduler if scheduler else slack
     workers, servers = missing
-    counts = np.zeros((len(slack), 2), int)
+    none: IntArray = np.zeros(len(slack), int)
+    of_workers = of_servers = none
     if servers > 0:
-        counts[:, 1] = np.minimum(servers, most(left, job.server))
+        of_servers = np.minimum(servers, most(left, job.server))
         if workers > 0:
             # At least one worker on the servers' node if it fits.
             pair = most(left, job.worker + job.server)
-            counts[:, 1] = np.minimum(counts[:, 1], np.maximum(1, pair)) * (counts[:, 1] > 0)
-        left = left - counts[:, 1:] * job.server
+            of_servers = np.minimum(of_servers, np.maximum(1, pair)) * (of_servers > 0)
+        left = left - of_servers[:, None] * job.server
     if workers > 0:
-        counts[:, 0] = np.minimum(workers, most(left, job.worker))
+        of_workers = np.minimum(workers, most(left, job.worker))
     if scheduler:
-        counts[(slack < job.scheduler).any(axis=1)] = 0
-    return counts
+        short = (slack < job.scheduler).any(axis=1)
+        of_workers, of_servers = np.where(short, 0, of_workers), np.where(short, 0, of_servers)
+    return of_workers, of_servers
 
 
 def most(room: FloatArray, need: FloatArray) -> IntArray:
     """How many times `need` [resource] fits into each row of `room` [node, resource]; whole numbers."""
-    needed = need > 0
-    if not needed.any():
+    least: FloatArray | None = None
+    for resource, each in enumerate(need.tolist()):
+        if each > 0:
+            times = room[:, resource] / each
+            least = times if least is None else np.minimum(least, times, out=least)
+    if least is None:
         return np.full(len(room), 1_000_000)
-    counts: IntArray = np.maximum(0, np.floor(room[:, needed] / need[needed]).min(axis=1)).astype(np.intp)
+    # The floor of the least is the least of the floors.
+    counts: IntArray = np.maximum(0, np.floor(least, out=least), out=least).astype(np.intp)
     return counts
 
 

@@ -8,6 +8,7 @@ nodes. A gang starts whole or not at all; a running job that cannot grow to its 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -18,7 +19,9 @@ from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.policies.api.allocation import ClusterView, Objective
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.fifo import FifoPolicy
+from coach.core.policies.sharing.capacity import Vector
 from coach_research.platforms.kube_scheduler import TOLERANCE
+from coach_research.scheduling.ample import Ample
 from coach_research.scheduling.api import (
     TRIAL,
     Arrived,
@@ -27,8 +30,10 @@ from coach_research.scheduling.api import (
     Finished,
     JobId,
     JobState,
+    NodeChanged,
     Phase,
     Preempt,
+    PreemptionCompleted,
     Remaining,
     Resize,
     ScheduleTimer,
@@ -146,20 +151,31 @@ class EngineJobView:
         return True
 
 
+def _pods(job: JobState, counts: Allocation) -> Counter[Vector]:
+    """The pods of a job, by their requests."""
+    found = Counter[Vector]()
+    for request, count in ((job.worker, counts.workers), (job.server, counts.servers), (job.scheduler, 1)):
+        cpu, memory, gpu = request.tolist()
+        if count and (cpu or memory or gpu):
+            found[cpu, memory, gpu] += count
+    return found
+
+
 @dataclass
 class NodePlacement:
     """With a cadence all jobs are decided at each of its ticks; without one, each at its epochs."""
 
     policy: Policy
     view: EngineView
-    #: Demand of each live job's maximum, and its largest pod: what `_ample` sums up.
-    _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
-    _sum: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
-    _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
+    #: The pods of each live job's maximum, by their requests, and whether those of all fit; None: not asked yet.
+    _most: dict[JobId, Counter[Vector]] = field(default_factory=dict, init=False)
+    _ample: Ample | None = field(default=None, init=False)
     #: Each live job's view since its last epoch.
     _views: dict[JobId, EngineJobView] = field(default_factory=dict, init=False)
-    #: Tasks decided on alone since all jobs fit (`_ample`): nothing of theirs changes while all fit.
-    _alone: set[JobId] = field(default_factory=set, init=False)
+    #: Running tasks that were not decided on alone since all jobs fit: then nothing of theirs changes while all fit.
+    _unasked: set[JobId] = field(default_factory=set, init=False)
+    #: Tasks that are being preempted.
+    _leaving: set[JobId] = field(default_factory=set, init=False)
     #: Live jobs whose allocation may change while they run; not those of one size without epochs.
     _elastic: set[JobId] = field(default_factory=set, init=False)
     #: Whether a timer is under way.
@@ -194,20 +210,17 @@ class NodePlacement:
         view, free = self.view, self.policy.cadence is not None
         if not (free or self._elastic or view.waiting):
             return  # no job can start, and those that run cannot change
-        # Preempted tasks count as waiting at once: without them each one's end would find room for it again.
-        jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING or not job.has_epochs]
-        if not free and self._ample():
+        if not free and self._all_fit():
             # Each job's allocation depends on that job alone, and only these can change now.
-            jobs = [
-                job
-                for job in jobs
-                if job.phase is not Phase.RUNNING
-                or job.id == at_boundary
-                or not (job.has_epochs or job.id in self._alone)
-            ]
-            self._alone.update(job.id for job in jobs if not job.has_epochs)
+            moving = {*view.waiting, *self._leaving, *self._unasked}
+            if at_boundary is not None:
+                moving.add(at_boundary)
+            jobs = [view.jobs[number] for number in sorted(moving)]
+            self._unasked.clear()
         else:
-            self._alone.clear()
+            # Preempted tasks count as waiting at once: without them each one's end would find room for it again.
+            jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING or not job.has_epochs]
+            self._unasked = {job.id for job in jobs if not job.has_epochs}
         if not jobs:
             return
         views = []
@@ -225,6 +238,8 @@ class NodePlacement:
                 if goal:
                     growing.append((job, goal))
             elif goal is None:
+                if not job.has_epochs:
+                    self._leaving.add(job.id)
                 yield Preempt(job.id)
             else:
                 less = Allocation(min(goal.workers, job.workers), min(goal.servers, job.servers))
@@ -251,34 +266,42 @@ class NodePlacement:
     def _count(self, event: SchedulingEvent) -> None:
         if isinstance(event, EpochEnded | Finished):
             self._views.pop(event.job, None)
-            self._alone.discard(event.job)
         elif isinstance(event, TimerFired):
             self._views.clear()
         if isinstance(event, Arrived):
             job = self.view.jobs[event.job]
-            pods = np.stack([job.worker, job.server, job.scheduler])
-            most = np.array([job.maximum.workers, job.maximum.servers, 1]) @ pods
-            self._most[job.id] = most, pods.max(axis=0)
-            self._sum += most
-            self._largest = np.maximum(self._largest, self._most[job.id][1])
             if job.has_epochs or job.minimum != job.maximum:
                 self._elastic.add(job.id)
-        elif isinstance(event, Finished) and event.job in self._most:
-            self._sum -= self._most.pop(event.job)[0]
+            if self.policy.separable:
+                self._most[job.id] = pods = _pods(job, job.maximum)
+                if self._ample is not None:
+                    self._ample.come(pods)
+        elif isinstance(event, Finished):
             self._elastic.discard(event.job)
+            self._unasked.discard(event.job)
+            self._leaving.discard(event.job)
+            if event.job in self._most:
+                pods = self._most.pop(event.job)
+                if self._ample is not None:
+                    self._ample.go(pods)
+        elif isinstance(event, PreemptionCompleted):
+            self._leaving.discard(event.job)
+        elif isinstance(event, NodeChanged):
+            self._leaving.difference_update(event.jobs)
+            self._unasked.difference_update(event.jobs)
 
-    def _ample(self) -> bool:
-        """Whether all jobs fit at their maximum at once, on whichever nodes their pods are.
+    def _all_fit(self) -> bool:
+        """Whether all jobs fit at their maximum at once, on the nodes without what they hold.
 
-        A pod fits on some node as long as the nodes hold, on average, less than a node's capacity minus that pod. Only
-        for policies that declare that they then decide on each job alone (`separable`): they need not see all jobs
-        whenever one ends an epoch.
+        Only for policies that declare that they then decide on each job alone (`separable`): they need not see all jobs
+        whenever something happens to one.
         """
-        view = self.view
-        if not self.policy.separable or len(self._most) != len(view.jobs):
+        if not self.policy.separable or len(self._most) != len(self.view.jobs):
             return False
-        usable: FloatArray = np.maximum(0.0, view.capacity - self._largest).sum(axis=0)
-        return bool((self._sum <= usable + TOLERANCE).all())
+        nodes = self._cluster().nodes
+        if self._ample is None or self._ample.nodes is not nodes:
+            self._ample = Ample(nodes, sum(self._most.values(), Counter()))
+        return self._ample.fits()
 
     def _cluster(self) -> ClusterView:
         capacity = self.view.capacity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from coach_research.engine.event_engine import Engine
 from coach_research.engine.job import SimJob
 from coach_research.engine.record import EngineRecord
 from coach_research.scheduling.api import demand
-from coach_research.scheduling.incremental import grow, shrink
+from coach_research.scheduling.incremental import grow, most, shrink
 from coach_research.scheduling.node_placement import EngineJobView, price_of
 from coach_research.workload import Work, by_counts, totals
 from tests.research.engine.policies import Fifo
@@ -34,6 +35,20 @@ def work(arrival: float = 0.0, epochs: float = 4.0) -> Work:
         arrival, epochs, WORKER, SERVER, SCHEDULER, minimum=Allocation(1, 1), maximum=Allocation(4, 4), speed=speed,
         rescale_seconds=0.1, checkpoint=1.0,
     )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.floats(-2, 12)] * 3), min_size=1, max_size=6),
+    st.tuples(*[st.sampled_from([0.0, 0.3, 1.0, 2.5])] * 3),
+)
+def test_how_often_a_pod_fits_on_each_node_is_counted_as_one_by_one(
+    rooms: list[tuple[float, ...]], need: tuple[float, ...]
+) -> None:
+    counts = most(np.array(rooms), np.array(need))
+    for room, count in zip(rooms, counts.tolist(), strict=True):
+        each = [math.floor(have / one) for have, one in zip(room, need, strict=True) if one > 0]
+        assert count == max(0, min(each, default=1_000_000))
 
 
 def job() -> SimJob:

@@ -32,8 +32,9 @@ class Policy(ABC):
     preempts: ClassVar[bool] = False
     #: It places single pods of jobs that do not run yet, which live jobs do not have.
     places_waiting_pods: ClassVar[bool] = False
-    #: Where all jobs fit at their maximum at once, each gets what it would get alone: drivers then ask about the moving
-    #: jobs only.
+    #: Where all jobs fit at their maximum at once, each gets what it would get alone on the empty cluster. Drivers then
+    #: ask about the jobs to which something happened, so a decision costs no time for the others. A policy of yours
+    #: that leaves no room free, and no job waiting where there is room, says True.
     separable: ClassVar[bool] = False
     #: It has state about jobs (`memory`), which the driver saves.
     stateful: ClassVar[bool] = False

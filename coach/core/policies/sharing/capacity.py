@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -153,6 +153,23 @@ class Ground:
         #: Whether an allocation fits on the empty nodes.
         self.alone: dict[tuple[Asks, Allocation], bool] = {}
 
+    def spread(self, pods: Mapping[Vector, int]) -> tuple[list[Run], Counter[Vector]]:
+        """Place `pods` (how many, by their requests) on the empty nodes, largest first, each on the first that fits.
+
+        The nodes after that, and the pods that fit on none.
+        """
+        runs, left = self.runs, Counter[Vector]()
+        for shape in sorted(pods, key=lambda pod: (-self.size(pod), pod)):
+            if any(shape):
+                runs, rest = _spread(runs, shape, pods[shape])
+                if rest:
+                    left[shape] = rest
+        return runs, left
+
+    def size(self, pod: Vector) -> float:
+        """The largest share that a pod takes of what a node has."""
+        return max(need / most if most > 0 else float(need > 0) for need, most in zip(pod, self.largest, strict=True))
+
 
 class Room:
     """The cluster's sum of resources, and what the claims use of it."""
@@ -270,15 +287,9 @@ class Room:
             if at is not None:
                 for shape, number in zip(asks.parts, (*at, 1), strict=True):
                     pods[shape] += count * number
-        runs = self._ground.runs
-        left: Counter[Vector] = Counter()
-        for shape in sorted(pods, key=lambda pod: (-self._size(pod), pod)):
-            if any(shape):
-                runs, rest = _spread(runs, shape, pods[shape])
-                if rest:
-                    left[shape] = rest
+        runs, left = self._ground.spread(pods)
         helpful = set(left)
-        for misfit in sorted(left, key=self._size)[:MISFITS_LOOKED_AT]:
+        for misfit in sorted(left, key=self._ground.size)[:MISFITS_LOOKED_AT]:
             for run in runs:
                 for shape in run.holds - helpful:
                     if _fit_in(misfit, _plus(run.free, shape)):
@@ -298,9 +309,6 @@ class Room:
             good, bad = (good, middle) if self.misfits(claims).pods else (middle, bad)
         replay(at, good)
         return good
-
-    def _size(self, pod: Vector) -> float:
-        return max(need / most if most > 0 else float(need > 0) for need, most in zip(pod, self.largest, strict=True))
 
 
 def _spread(runs: Iterable[Run], shape: Vector, count: int) -> tuple[list[Run], int]:

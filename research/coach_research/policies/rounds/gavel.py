@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from coach_research.policies.rounds.fair import Shares, most_of
-from coach_research.policies.rounds.rounds import width
+from coach_research.policies.rounds.rounds import widths
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
 
@@ -29,7 +29,7 @@ class Gavel(Shares):
 
     def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
         """See `Shares`."""
-        wide = np.array([width(job, view) for job in jobs])
+        wide = widths(jobs, view)
         level = 0.0
         if wide.sum() <= 1.0:
             return {job.id: 1.0 for job in jobs}

@@ -12,7 +12,7 @@ the next.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import (
     Arrived,
     EngineView,
+    IntArray,
     JobId,
     JobState,
     Phase,
@@ -114,7 +115,7 @@ class Rounds(SchedulingPolicy):
         """
         if size.servers:
             return grow(room, job, (), size, whole=True)
-        return in_order(room, job, size.workers, range(len(room)))
+        return in_order(room, job, size.workers)
 
     def _look(self, view: EngineView) -> None:
         """Add the time since the last look to the jobs that run."""
@@ -135,18 +136,20 @@ class Rounds(SchedulingPolicy):
         """The jobs of the coming round, by what the cluster, or all nodes of a kind, hold together."""
         if not view.jobs:
             return {}
-        room: dict[str | None, FloatArray] = {
-            kind: view.capacity[nodes].sum(axis=0) + TOLERANCE for kind, nodes in of_kinds(view).items()
+        room: dict[str | None, list[float]] = {
+            kind: (view.capacity[nodes].sum(axis=0) + TOLERANCE).tolist() for kind, nodes in of_kinds(view).items()
         }
-        room[None] = view.capacity.sum(axis=0) + TOLERANCE
+        room[None] = (view.capacity.sum(axis=0) + TOLERANCE).tolist()
         chosen: dict[JobId, Turn] = {}
         for job, turn in self.turns(sorted(view.jobs.values(), key=lambda job: job.id), view):
             if job.id in chosen:
                 continue
-            if (need := total(job, turn.size) <= room[turn.kind]).all():
-                room[turn.kind] = room[turn.kind] - total(job, turn.size)
+            needs, left = total(job, turn.size).tolist(), room[turn.kind]
+            fits = [need <= have for need, have in zip(needs, left, strict=True)]
+            if all(fits):
+                room[turn.kind] = [have - need for need, have in zip(needs, left, strict=True)]
                 chosen[job.id] = turn
-            elif turn.kind is None and not need.any():
+            elif turn.kind is None and not any(fits):
                 break
         return chosen
 
@@ -197,9 +200,8 @@ class Rounds(SchedulingPolicy):
 def of_kinds(view: EngineView) -> dict[str, list[int]]:
     """The nodes that are there, by their kinds, in order."""
     found: dict[str, list[int]] = {}
-    for node, kind in enumerate(view.kinds):
-        if view.capacity[node].any():
-            found.setdefault(kind, []).append(node)
+    for node in view.capacity.any(axis=1).nonzero()[0].tolist():
+        found.setdefault(view.kinds[node], []).append(node)
     return found
 
 
@@ -210,11 +212,18 @@ def total(job: JobState, size: Allocation | None = None) -> FloatArray:
     return needed
 
 
-def width(job: JobState, view: EngineView) -> float:
-    """The share of the cluster that a job holds while it runs: of the resource of which it takes most."""
+def widths(jobs: Sequence[JobState], view: EngineView) -> FloatArray:
+    """The share of the cluster that each job holds while it runs: of the resource of which it takes most."""
     capacity = view.capacity.sum(axis=0)
     used = capacity > 0
-    return float((total(job)[used] / capacity[used]).max())
+    needs = np.array([total(job) for job in jobs]).reshape(-1, 3)
+    shares: FloatArray = (needs[:, used] / capacity[used]).max(axis=1)
+    return shares
+
+
+def width(job: JobState, view: EngineView) -> float:
+    """That of one job."""
+    return float(widths([job], view)[0])
 
 
 def seconds_left(job: JobState) -> float:
@@ -225,13 +234,14 @@ def seconds_left(job: JobState) -> float:
     return job.remaining().expected / speed if speed > 0 else 0.0
 
 
-def in_order(room: FloatArray, job: JobState, workers: int, nodes: Iterable[int]) -> Plan:
-    """The workers of a job on the first of `nodes` with room; () where they do not fit."""
+def in_order(room: FloatArray, job: JobState, workers: int, nodes: IntArray | None = None) -> Plan:
+    """The workers of a job on the first of `nodes` with room, or of all; () where they do not fit."""
     plan, missing = [], workers
-    holds = most(room + TOLERANCE, job.worker).tolist()
-    for node in nodes:
-        if holds[node] and missing:
-            plan.append((node, min(holds[node], missing), 0))
+    holds = most(room + TOLERANCE, job.worker)
+    there = holds.nonzero()[0] if nodes is None else nodes[holds[nodes] > 0]
+    for node in there[:workers].tolist():
+        if missing:
+            plan.append((node, min(int(holds[node]), missing), 0))
             missing -= plan[-1][1]
     return () if missing else tuple(plan)
 

@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import lil_array
 
 from coach_research.policies.rounds import integer_program
-from coach_research.policies.rounds.rounds import Rounds, seconds_left, width
+from coach_research.policies.rounds.rounds import Rounds, seconds_left, widths
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
 
@@ -81,7 +81,7 @@ class Shockwave(Rounds):
         self._at += 1
         of, seen = tuple(job.id for job in jobs), {job.id: self.outlook(job) for job in jobs}
         if of != self._of or self._at - self._solved >= min(self.replan, self.window):
-            units = max(1, round(1.0 / min(width(job, view) for job in jobs)))
+            units = max(1, round(1.0 / float(widths(jobs, view).min())))
             if of != self._of:
                 part = min(1.0, units / len(jobs))
                 for job in jobs:
@@ -98,7 +98,7 @@ class Shockwave(Rounds):
     def _plan(self, jobs: list[JobState], seen: list[Outlook], units: int, view: EngineView) -> list[list[JobId]]:
         """The jobs of each round of the window."""
         now, part = self.clock(view), min(1.0, units / len(jobs))
-        wide = np.array([width(job, view) for job in jobs])
+        wide = widths(jobs, view)
         fair = np.array([_average(self._fair[job.id], self._at) for job in jobs])
         left = np.array([one.left for one in seen])
         weights = np.ones(len(jobs))

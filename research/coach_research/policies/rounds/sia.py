@@ -105,7 +105,7 @@ class Sia(Rounds):
         fits = holds >= size.workers
         order = np.argsort(holds, kind="stable")[fits[np.argsort(holds, kind="stable")]] if fits.any() else None
         whole = np.argsort(-holds[::-1], kind="stable")
-        return in_order(room, job, size.workers, (len(holds) - 1 - whole if order is None else order).tolist())
+        return in_order(room, job, size.workers, len(holds) - 1 - whole if order is None else order)
 
     def _follow(self, jobs: list[JobState]) -> None:
         here = {job.id: job for job in jobs}

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from coach_research.policies.rounds.fair import Shares
-from coach_research.policies.rounds.rounds import seconds_left, width
+from coach_research.policies.rounds.rounds import seconds_left, widths
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
 
@@ -30,7 +30,7 @@ class Themis(Shares):
 
     def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
         """See `Shares`."""
-        wide = np.array([width(job, view) for job in jobs])
+        wide = widths(jobs, view)
         left = np.array([seconds_left(job) for job in jobs])
         here = np.array([view.now - job.arrived for job in jobs])
         part = np.minimum(1.0, 1.0 / len(jobs) / wide)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from coach_research.policies.rounds.fair import Shares, most_of
-from coach_research.policies.rounds.rounds import seconds_left, width
+from coach_research.policies.rounds.rounds import seconds_left, widths
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
 
@@ -27,9 +27,11 @@ class MaxThroughput(Shares):
     def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
         """See `Shares`."""
         given, left = dict[JobId, float](), 1.0
-        for job in sorted(jobs, key=lambda job: -self.speed(job) / width(job, view)):
-            given[job.id] = min(1.0, left / width(job, view))
-            left -= given[job.id] * width(job, view)
+        wide = widths(jobs, view).tolist()
+        order = sorted(range(len(jobs)), key=lambda at: -self.speed(jobs[at]) / wide[at])
+        for at in order:
+            given[jobs[at].id] = share = min(1.0, left / wide[at])
+            left -= share * wide[at]
         return given
 
     def rate(self, job: JobState, node: int) -> float:
@@ -56,7 +58,7 @@ class MinMakespan(Shares):
     def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
         """See `Shares`."""
         left = np.array([seconds_left(job) for job in jobs])
-        wide = np.array([width(job, view) for job in jobs])
+        wide = widths(jobs, view)
         earliest, low, high = max(float(left.max()), float(left @ wide)), 100.0, 1e6
         while earliest > high:
             high *= 10.0

@@ -65,7 +65,10 @@ class Tiresias(Rounds):
         if size.servers:
             return super().place(room, job, size)
         scarce = 2 if job.worker[2] else 0
-        return in_order(room, job, size.workers, np.argsort(-room[:, scarce], kind="stable").tolist())
+        emptiest = int(room[:, scarce].argmax())
+        if plan := in_order(room[emptiest : emptiest + 1], job, size.workers):
+            return ((emptiest, *plan[0][1:]),)
+        return in_order(room, job, size.workers, np.argsort(-room[:, scarce], kind="stable"))
 
     def remembered(self, job: JobId, /) -> dict[str, Any]:
         """See `SchedulingPolicy`: a restarted handler knows who is in the second queue."""
