@@ -200,7 +200,7 @@ class Rounds(SchedulingPolicy):
 def of_kinds(view: EngineView) -> dict[str, list[int]]:
     """The nodes that are there, by their kinds, in order."""
     found: dict[str, list[int]] = {}
-    for node in view.capacity.any(axis=1).nonzero()[0].tolist():
+    for node in np.flatnonzero(view.capacity.any(axis=1)).tolist():
         found.setdefault(view.kinds[node], []).append(node)
     return found
 
