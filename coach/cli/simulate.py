@@ -8,8 +8,9 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,6 +143,22 @@ Report = Annotated[
     Path | None,
     typer.Option(metavar="FILE.html", help="Also write the answer as one HTML page that needs nothing else."),
 ]
+JobsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--jobs",
+        metavar="FILE",
+        help="Also write a row for each job and run (csv, parquet): arrival, start, end, wait, allocation, cost.",
+    ),
+]
+TimelineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--timeline",
+        metavar="FILE",
+        help="Also write what each run uses, is asked for and lets wait over time (csv, parquet).",
+    ),
+]
 HomeFolder = Annotated[
     Path | None,
     typer.Option(
@@ -173,6 +190,8 @@ def command(  # noqa: PLR0917 - they are options
     processes: Processes = 0,
     figure: Figure = None,
     report: Report = None,
+    jobs: JobsFile = None,
+    timeline: TimelineFile = None,
     home: HomeFolder = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -213,6 +232,7 @@ def command(  # noqa: PLR0917 - they are options
     screen = console(stderr=True)
     at = _fidelity(fidelity, trace)
     drawn = _figure_file(figure)
+    tables = _table_files(jobs, timeline)
     if home is not None:
         _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
@@ -251,12 +271,10 @@ def command(  # noqa: PLR0917 - they are options
         if result is not None:
             by_label.setdefault(result.label, []).append(result)
     _show(by_label, at, output, of_trace)
-    if drawn is not None and by_label:
-        from coach.report.figures.simulation import plot_simulated
-
-        screen.print(f"figure: {plot_simulated(by_label, drawn)}", soft_wrap=True)
-    if report is not None and by_label:
-        screen.print(f"report: {_page(report, by_label, clusters, notes)}", soft_wrap=True)
+    if by_label:
+        write = partial(_page, results=by_label, clusters=clusters, notes=notes)
+        for line in _files(by_label, drawn, tables, report, write):
+            screen.print(line, soft_wrap=True)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -357,6 +375,38 @@ def _figure_file(asked: str | None) -> Path | None:
     file = Path(str(asked))
     kind_of(file)
     return file
+
+
+def _table_files(jobs: Path | None, timeline: Path | None) -> dict[str, Path]:
+    """The files of tables that are asked for, by their options. Raises UserError for one that cannot be written."""
+    from coach.report.simulation_tables import check_ending
+
+    asked = {option: path for option, path in (("--jobs", jobs), ("--timeline", timeline)) if path is not None}
+    for option, path in asked.items():
+        check_ending(path, option)
+    return asked
+
+
+def _files(
+    results: dict[str, list[Result]],
+    figure: Path | None,
+    tables: dict[str, Path],
+    report: Path | None,
+    write_page: Callable[[Path], Path],
+) -> Iterator[str]:
+    """Write the files that are asked for; a line for each. Raises UserError."""
+    from coach.report.simulation_tables import job_rows, timeline_rows, write_rows
+
+    if figure is not None:
+        from coach.report.figures.simulation import plot_simulated
+
+        yield f"figure: {plot_simulated(results, figure)}"
+    of = {"--jobs": job_rows, "--timeline": timeline_rows}
+    runs = [run for each in results.values() for run in each]
+    for option, path in tables.items():
+        yield f"{option.removeprefix('--')}: {write_rows(path, (row for run in runs for row in of[option](run)))}"
+    if report is not None:
+        yield f"report: {write_page(report)}"
 
 
 def _of_files(files: list[Path], assumed: tuple[str, float, float, bool], arrivals: tuple[str, int]) -> SimulatedJobs:
@@ -526,8 +576,10 @@ def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
     Jobs are counted as sooner or later in comparison with the first policy.
     """
     columns = {label: _cells(row) for label, row in rows.items()}
-    moved = any(row["migrations"] for row in rows.values())
-    shown = [measure for measure in next(iter(columns.values())) if moved or measure != "migrations"]
+    hidden = set() if any(row["migrations"] for row in rows.values()) else {"migrations"}
+    if all(row["gpu_used"] is None for row in rows.values()):
+        hidden.add("GPU used")
+    shown = [measure for measure in next(iter(columns.values())) if measure not in hidden]
     made: dict[Header, list[str]] = {"POLICY": shown}
     for label, cells in columns.items():
         made[label, "right"] = [cells[measure] for measure in shown]
@@ -541,9 +593,11 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "completion time, mean s": formatting.number(row["completion_mean"], 4),
         "  median s": formatting.number(row["completion_p50"], 4),
         "  95th percentile s": formatting.number(row["completion_p95"], 4),
+        "wait, mean s": formatting.number(row["waiting_mean"], 4),
         "makespan s": formatting.number(row["makespan"], 4),
         "slowdown, mean": formatting.number(row["slowdown_mean"]),
         "CPU used": formatting.percent(row["cpu_used"] or 0.0),
+        "GPU used": "-" if row["gpu_used"] is None else formatting.percent(row["gpu_used"]),
         "resizes": formatting.number(row["resizes"]),
         "preemptions": formatting.number(row["preemptions"]),
         "migrations": formatting.number(row["migrations"]),

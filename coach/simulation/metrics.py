@@ -12,7 +12,7 @@ import numpy as np
 from coach.core.jobs.reasons import Reason
 from coach.simulation.recorder import COLUMNS, FloatArray, Record
 
-#: The placement of policies that choose nodes themselves.
+#: The placement of policies that choose nodes themselves: the table's and the rows' `placement`.
 OWN = "own"
 
 #: How a job without a target succeeds.
@@ -42,6 +42,8 @@ class Result:
     placement: str = "gang"
     #: Why a job can never run on these nodes, by job number.
     never_fits: dict[int, str] = field(default_factory=dict)
+    #: Cores, GiB and devices of all nodes.
+    capacity: FloatArray = field(default_factory=lambda: np.zeros(3))
 
     @property
     def label(self) -> str:
@@ -75,6 +77,7 @@ class Result:
             seconds,
             placement=placement,
             never_fits=dict(record.never_fits),
+            capacity=record.capacity,
         )
 
     @property
@@ -94,6 +97,11 @@ class Result:
         return self.columns["finished"] - self.columns["arrived"]
 
     @property
+    def waiting(self) -> FloatArray:
+        """Seconds from arrival to finish in which its work was not done at its full speed; NaN as `completion`."""
+        return self.completion - self.columns["executed"]
+
+    @property
     def slowdown(self) -> FloatArray:
         """Completion over execution time, >= 1: 1 + waiting / execution (FitGpp, section 3)."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -102,7 +110,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Seconds, shares, currency units; means over the jobs that finished. NaN: nothing was measured."""
+    """Seconds, shares, currency units; means over the jobs that finished. NaN: nothing was measured.
+
+    A percentile is a nearest rank: the smallest value that so many percent of the finished jobs do not exceed.
+    """
 
     jobs: int
     finished: int

@@ -17,7 +17,8 @@ class Row(NamedTuple):
 
     `executed`: seconds of its work at the speed of its plans alone on their nodes. `finished` is NaN for a job that did
     not finish; `money` is NaN without prices. `cpu_seconds`, ...: resource-seconds held. `reached`: whether it reached
-    its target (a task: its end).
+    its target (a task: its end). `workers` and `servers`: the last that it had. `cpu_asked`, ...: the resources of its
+    smallest allocation.
     """
 
     job: int
@@ -36,6 +37,11 @@ class Row(NamedTuple):
     gpu_seconds: float
     money: float
     reached: bool
+    workers: int
+    servers: int
+    cpu_asked: float
+    memory_asked: float
+    gpu_asked: float
 
 
 COLUMNS = Row._fields

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from coach import plugins
-from coach.core.cluster import Node, Resources
+from coach.core.cluster import Allocation, Node, Resources
 from coach.core.errors import UserError
 from coach.core.jobs.actions import Action
 from coach.core.jobs.events import AccountSet, Event
@@ -165,12 +165,16 @@ def _row(number: int, ended: Ended) -> Row:
     # In a simulation only a deadlock's timeout cancels jobs.
     killed = ended.reason is Reason.CANCELLED_BY_USER
     unfinished = killed or ended.reason is Reason.NEVER_FITS
+    job = ended.final
+    last = job.epochs[-1].allocation if job.epochs else Allocation(0, 0)
+    asked = job.spec.resources.total(job.minimum)
     return Row(
         job=number, kind=0, arrived=ended.submitted, started=ended.started,
         finished=math.nan if unfinished else ended.ended, executed=ended.trained or math.nan, work=ended.epochs_trained,
         preemptions=0, migrations=0, resizes=ended.changes, killed=killed, cpu_seconds=ended.held.cpu,
         memory_seconds=ended.held.memory, gpu_seconds=ended.held.gpu, money=ended.spent,
-        reached=ended.state is State.SUCCEEDED,
+        reached=ended.state is State.SUCCEEDED, workers=last.workers, servers=last.servers, cpu_asked=asked.cpu,
+        memory_asked=asked.memory, gpu_asked=asked.gpu,
     )  # fmt: skip
 
 

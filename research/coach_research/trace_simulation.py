@@ -5,6 +5,7 @@ Policies know the true speeds and the remaining epochs; there are no probes and 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -73,7 +74,12 @@ def look(trace: str) -> tuple[list[str], dict[str, Any], tuple[Node, ...]]:
 
 
 def replay(  # noqa: PLR0917 - a task for another process
-    trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float], label: str = ""
+    trace: str,
+    nodes: tuple[Node, ...],
+    policy: str,
+    seed: int = 1,
+    lost: tuple[float, float] = (math.inf, math.inf),
+    label: str = "",
 ) -> Result:
     """One run of a trace under a policy, called `label`.
 

@@ -294,6 +294,27 @@ def test_what_was_read_left_out_and_assumed_of_a_trace_is_always_said(
     assert said[:2] == ["trace: 3 jobs read, 3 simulated, 0 left out", "assumed: nothing"]
 
 
+def test_jobs_and_what_happens_over_time_are_written_as_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs, timeline = tmp_path / "jobs.csv", tmp_path / "timeline.csv"
+    written = ("--jobs", str(jobs), "--timeline", str(timeline))
+    assert simulate("--trace", OWN, "--policy", "fifo,drf", "--nodes", "1x4x16x2", *written) == 0
+    shown = capsys.readouterr()
+    assert f"jobs: {jobs}" in shown.err and f"timeline: {timeline}" in shown.err
+    assert re.search(r"^wait, mean s +\d", shown.out, re.MULTILINE) and re.search("^GPU used", shown.out, re.MULTILINE)
+    of_jobs, over_time = (list(csv.DictReader(file.read_text().splitlines())) for file in (jobs, timeline))
+    assert [(row["policy"], row["job"]) for row in of_jobs] == [
+        (policy, job) for policy in ("fifo", "drf") for job in ("early", "gang", "late")
+    ]
+    assert {row["policy"] for row in over_time} == {"fifo", "drf"}
+
+    assert simulate("jobs/a.yaml", "--assume", "--epochs", "3", "--seeds", "2", *written) == 0
+    (first, second) = csv.DictReader(jobs.read_text().splitlines())
+    assert (first["seed"], second["seed"], first["why"]) == ("1", "2", "TargetReached")
+    assert float(first["cost"]) > 0 and int(first["workers"]) >= 1
+
+
 def test_many_left_out_are_a_short_list_with_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "many.swf"
     rows = [f"{n} 1 0 {int(n == 1)} 1 -1 8 1 9 -1 1 1 1 1 1 1 -1 -1" for n in range(1, 100)]

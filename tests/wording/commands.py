@@ -186,6 +186,8 @@ WRONG = {
         coach simulate job.yaml --rescale never
         coach simulate --trace trace.csv --rescale elastic
         coach simulate job.yaml --figure one.gif
+        coach simulate job.yaml --jobs jobs.txt
+        coach simulate job.yaml --timeline none/timeline.csv
         coach simulate job.yaml --home home
         coach simulate job.yaml --home new --fidelity trace
         coach simulate job.yaml --seeds 0

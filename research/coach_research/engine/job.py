@@ -45,6 +45,7 @@ class SimJob:
         "executed",
         "gpu_seconds",
         "grace",
+        "had",
         "has_epochs",
         "held",
         "held_since",
@@ -106,6 +107,8 @@ class SimJob:
         self.phase = Phase.WAITING
         self.plan: Plan = ()
         self.workers = self.servers = 0
+        #: Workers and servers of the plan before.
+        self.had = 0, 0
         self.preemptions = self.migrations = self.resizes = 0
         #: Epochs done at `mark`; after it they grow by `rate` epochs/s.
         self.done_at_mark = 0.0

@@ -65,6 +65,7 @@ class Floor:
         job.memory_seconds += memory * seconds
         job.gpu_seconds += gpu * seconds
         self._record.took(now, job.held, -1.0)
+        job.had = job.workers, job.servers
         job.plan, job.workers, job.servers, job.need = (), 0, 0, NOTHING
 
     def lose(self, node: NodeId) -> None:

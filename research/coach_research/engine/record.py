@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from coach.simulation.recorder import Record
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.job import SimJob
+from coach_research.workload import NOTHING, ONE_WORKER
 
 
 class EngineRecord(Record):
@@ -29,6 +30,7 @@ class EngineRecord(Record):
             (
                 job.id, kind, job.arrived, job.started, ended, job.executed, job.work, job.preemptions,
                 job.migrations, job.resizes, killed, cpu, memory, gpu, money, not math.isnan(ended),
+                *((job.workers, job.servers) if job.plan else job.had), *_asked(job),
             ),
             job.name,
         )  # fmt: skip
@@ -40,3 +42,13 @@ class EngineRecord(Record):
         for job in left:
             job.settle(at)
             self.finished(job, math.nan, killed=False)
+
+
+def _asked(job: SimJob) -> list[float]:
+    """The resources of the job's smallest allocation."""
+    workers, servers = job.minimum
+    whole = job.worker
+    if job.minimum != ONE_WORKER or job.scheduler is not NOTHING:
+        whole = workers * job.worker + servers * job.server + job.scheduler
+    asked: list[float] = whole.tolist()
+    return asked
