@@ -35,7 +35,6 @@ def nodes(count: int) -> tuple[Node, ...]:
     return tuple(Node(f"n{at}", Resources(16.0, 32.0, 8.0)) for at in range(count))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 4), steps)
 def test_pods_that_are_said_to_fit_do_fit_and_those_that_a_new_look_places_are_said_to_fit(
     count: int, changes: list[tuple[bool, Vector, int]]

@@ -37,7 +37,6 @@ def work(arrival: float = 0.0, epochs: float = 4.0) -> Work:
     )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(*[st.floats(-2, 12)] * 3), min_size=1, max_size=6),
     st.tuples(*[st.sampled_from([0.0, 0.3, 1.0, 2.5])] * 3),
