@@ -108,8 +108,11 @@ class LoggedRun(Run):
 
     def _read_on(self) -> None:
         """Take what belongs to the next report: one with the metric, and all within the shortest interval."""
-        while self._later and (self._later[0][0] < self._ends or not self._heard.is_set()):
-            time, report = self._later.popleft()
+        while self._later:
+            time, report = self._later[0]
+            if self._heard.is_set() and (time >= self._ends or self._by_itself(report)):
+                break
+            self._later.popleft()
             if self._metric in report.values:
                 self.mark = time
             self._note(report, (time - self._began) / 1e9)

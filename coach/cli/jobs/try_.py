@@ -74,7 +74,7 @@ def command(  # noqa: PLR0917 - they are options
 
 #: The sources of a program's metric, by their kinds.
 _SOURCES = {
-    "pattern": "a pattern in what it prints",
+    "pattern": "its name, or a pattern, in what it prints",
     "lines": "JSON or a dictionary that it prints",
     "status": "Kubeflow's status that it sends",
     "report": "coach_program.report()",

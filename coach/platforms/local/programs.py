@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -42,6 +43,8 @@ from coach.platforms.program_metrics.base import ProgramReport, Wanted
 SHORTEST_INTERVAL = 0.5
 #: ... and at least this part of the program's time so far: a program that reports each step fills no journal.
 SHORTEST_PART = 1 / 3600
+#: Reports of different epochs that may follow each other at once; reports that wait for those before them.
+BURST, MAX_WAITING = 20, 100
 #: Seconds that the other workers get to end when one has failed.
 PEERS_GRACE = 3.0
 #: Seconds for a last look at a program that may hang.
@@ -182,6 +185,10 @@ class Run:
         self._axis = ProgramAxis(action.after_epoch, action.position > 0)
         self._epoch: float | None = None
         self._guess = ProgramReport({})
+        #: Whether the next report reaches the target; those that come after it; how many may come at once; since when.
+        self._reached = False
+        self._waiting = deque[tuple[ProgramReport, float]]()
+        self._room, self._room_at = float(BURST), 0.0
         self._stopped: tuple[Reason, str] | None = None
         self._workers: list[Any] = []
         self._values: dict[str, float] = {}
@@ -303,13 +310,19 @@ class Run:
                 ends = self._heard.is_set() or self.over.done()
                 if left == LOOK_AGAIN_SECONDS and not ends and alive == self._alive(by_reports):
                     await self._hangs(clock() - self._said, by_reports)
-            if self._heard.is_set() and not self.over.done() and (early := self._next - clock()) > 0:
+            if self._heard.is_set() and not (self.over.done() or self._waiting) and (early := self._next - clock()) > 0:
                 await asyncio.wait({self.over}, timeout=early)
         finally:
             heard.cancel()
         if self._heard.is_set() and self._stopped is None:
-            self._next = clock() + max(SHORTEST_INTERVAL, SHORTEST_PART * self._last)
-            return self._taken()
+            interval = max(SHORTEST_INTERVAL, SHORTEST_PART * self._last)
+            self._next = clock() + interval
+            self._room = min(float(BURST), self._room + (self._last - self._room_at) / interval) - 1.0
+            self._room_at = self._last
+            found = self._taken()
+            while self._waiting and not self._by_itself(self._waiting[0][0]):
+                self._take_in(*self._waiting.popleft())
+            return found
         await asyncio.wait({self.over})
         reason, message = self._stopped_because(self.over.result())
         raise EpochError(reason, message, 0)
@@ -329,14 +342,33 @@ class Run:
     def _note(self, report: ProgramReport, seconds: float) -> None:
         if report.hint:
             self.not_found(report.hint)
-        value = report.values.get(self._metric)
-        if value is not None:
+        if self._metric in report.values:
             self._said = asyncio.get_running_loop().time()
             self._checkpoints.report(time.time())
+        if self._waiting or self._by_itself(report):
+            self._waiting.append((report, seconds))
+        else:
+            self._take_in(report, seconds)
+        while len(self._waiting) > MAX_WAITING:
+            self._take_in(*self._waiting.popleft())
+
+    def _by_itself(self, report: ProgramReport) -> bool:
+        """Whether a report does not replace the one that comes next: that one reaches the target, or is of another
+        epoch and no more of them come than may follow each other.
+        """
+        if not self._heard.is_set() or self._metric not in report.values:
+            return False
+        another = report.epoch is not None and self._epoch is not None and int(report.epoch) != int(self._epoch)
+        return self._reached or (another and self._room >= 1.0)
+
+    def _take_in(self, report: ProgramReport, seconds: float) -> None:
+        value = report.values.get(self._metric)
+        if value is not None:
             reached = self._target is not None and not report.guessed and self._target.reached(value)
             if not self._axis.counts(report.epoch, value, reached):
                 return
             self._last, self._epoch, self._guess = seconds, report.epoch, report
+            self._reached = reached
             self._regrouped, self._members.changed = self._regrouped or self._members.changed, False
             self._size = len(self._members.members)
             if self._changes:
@@ -348,7 +380,7 @@ class Run:
         values, seconds = dict(self._values), max(self._last - self._counted, 1e-6)
         first, regrouped = self._counted == 0.0, self._regrouped
         self._heard.clear()
-        self._regrouped = False
+        self._regrouped = self._reached = False
         self._counted = self._last
         finite = {name: value for name, value in values.items() if name == self._metric or math.isfinite(value)}
         loss, accuracy = finite.pop("loss", None), finite.pop("accuracy", None)

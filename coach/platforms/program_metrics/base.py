@@ -49,11 +49,17 @@ class ProgramReport:
     line: str = ""
     hint: str = ""
 
-    def before(self, other: ProgramReport) -> bool:
-        """Whether the other one says what comes after it: the same epoch or a later one."""
+    def before(self, other: ProgramReport, metric: str) -> bool:
+        """Whether the other one says what comes after it, and no other value of the metric in another epoch."""
         if self.epoch is None or other.epoch is None:
             return self.epoch is other.epoch
-        return self.epoch <= other.epoch
+        same = int(self.epoch) == int(other.epoch) or metric not in self.values
+        return same and self.epoch <= other.epoch
+
+    def then(self, other: ProgramReport, metric: str) -> ProgramReport:
+        """Both as one, with the other's values; what is known of the metric is of the last that has it."""
+        last = other if metric in other.values else replace(self, epoch=other.epoch)
+        return replace(last, values={**self.values, **other.values})
 
 
 @dataclass(frozen=True, slots=True)

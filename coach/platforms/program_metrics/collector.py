@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,7 +42,7 @@ class Collector:
         log: Callable[[str], None],
         report: Callable[[ProgramReport], None],
     ) -> None:
-        self._reader = Reader(wanted)
+        self._reader, self._metric = Reader(wanted), wanted.metric
         self._files = [Followed(one, directory) for one in files_of(wanted)]
         self._log = log
         self._report = report
@@ -95,7 +94,7 @@ class Collector:
                 self._report(found)
 
     def _take_lines(self, lines: Iterator[str]) -> None:
-        """Lines that came at once; reports that follow each other in them are one: Coach counts the last of them."""
+        """Lines that came at once; those of one epoch that follow each other are one report, with the last values."""
         report: ProgramReport | None = None
         with self._lock:
             for line in lines:
@@ -105,10 +104,10 @@ class Collector:
                     if found.hint:
                         self._report(found)
                         continue
-                    if report is not None and not report.before(found):
+                    if report is not None and not report.before(found, self._metric):
                         self._report(report)
                         report = None
-                    report = found if report is None else replace(found, values={**report.values, **found.values})
+                    report = found if report is None else report.then(found, self._metric)
             if report is not None:
                 self._report(report)
 

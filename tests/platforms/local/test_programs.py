@@ -536,3 +536,16 @@ def test_what_is_found_without_a_source_ends_a_job_in_its_second_epoch(tmp_path:
     assert trained.reason is Reason.TARGET_REACHED and trained.message.startswith("val_loss 0.2")
     first = next(one.report for one in records if isinstance(one, ev.EpochFinished))
     assert first.guessed and first.line == "val_loss: 0.1"
+
+
+def test_epochs_that_are_reported_at_once_all_count(tmp_path: Path) -> None:
+    script = "import time\nfor n in range(1, 7): print(f'epoch {n}: val loss: {2 - n / 10}', flush=True)\ntime.sleep(1)"
+    trained, _ = train(tmp_path, job(tmp_path, script))
+    assert [epoch.report.at_epoch for epoch in trained.epochs] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_report_that_reaches_the_target_is_not_replaced_by_the_next(tmp_path: Path) -> None:
+    loop = "for n in range(99): print(f'epoch {n}: val loss: {0.1 if n == 60 else 9}', flush=True)"
+    script = f"import time\n{loop}\ntime.sleep(9)"
+    trained, _ = train(tmp_path, job(tmp_path, script))
+    assert trained.reason is Reason.TARGET_REACHED

@@ -25,10 +25,11 @@ def collected(folder: Path, *pieces: str) -> tuple[list[ProgramReport], list[str
     return reports, lines
 
 
-def test_a_flood_of_lines_is_one_report_with_the_last_values_and_all_are_logged(tmp_path: Path) -> None:
-    printed = [json.dumps({"step": n, "loss": 1 / n, "epoch": n / 100}) for n in range(1, 1001)]
+def test_a_flood_of_lines_is_one_report_of_each_epoch_and_all_are_logged(tmp_path: Path) -> None:
+    printed = [json.dumps({"step": n, "loss": 1 / n, "epoch": n / 500}) for n in range(1, 1001)]
     reports, lines = collected(tmp_path, "".join(f"{line}\n" for line in printed))
-    assert reports == [ProgramReport({"step": 1000, "loss": 0.001}, 10, "lines")]
+    assert [(one.values["step"], one.epoch) for one in reports] == [(499, 499 / 500), (999, 999 / 500), (1000, 2)]
+    assert not reports[-1].guessed
     assert lines == printed
 
 
@@ -42,3 +43,8 @@ def test_metrics_of_several_lines_are_in_one_report_and_a_step_back_in_epochs_be
         ({"loss": 0.9}, 1),
         ({"loss": 0.4}, 2),
     ]
+
+
+def test_what_is_a_guess_stays_one_where_other_metrics_follow_it_at_once(tmp_path: Path) -> None:
+    [report], _ = collected(tmp_path, 'loss: 0.1\n{"lr": 0.5}\n')
+    assert report.values == {"loss": 0.1, "lr": 0.5} and report.guessed
