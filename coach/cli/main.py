@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -43,6 +44,8 @@ from coach.core.errors import CoachError
 from coach.jobfiles.diagnostics import JobFileError
 
 INTERRUPTED = 130
+#: Where the machine or the platform does not let it.
+CANNOT = 5
 #: Group of the entry points that add commands.
 GROUP = "coach.commands"
 #: The error of wrong usage (click's ClickException): typer has its own click from 0.27 on, without a public name.
@@ -165,6 +168,9 @@ def coach(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     collector.look_seldom()
+    if _closed_streams():
+        _tell("coach: standard output is closed, so nothing was done; to see nothing: > /dev/null")
+        sys.exit(CANNOT)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal whose encoding lacks our arrows still gets the rest
@@ -172,8 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = given[: given.index("--")] if "--" in given else given
     debug = "--debug" in options
     code = invoke([word for word in options if word != "--debug"] + given[len(options) :], debug=debug)
-    _flush()
-    sys.exit(code)
+    sys.exit(_flush() or code)
 
 
 def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
@@ -208,9 +213,41 @@ def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
+        if words := _of_the_machine(error, arguments):
+            _tell(f"coach: {words}")
+            return CANNOT
         _tell(f"coach: this is a bug of Coach: {type(error).__name__}: {error}")
         _tell(f"coach: please report it to {_issues()}, with what the same command shows with --debug")
         return 1
+
+
+def _closed_streams() -> bool:
+    """Whether standard output is closed. What is closed leads nowhere from now on: no file gets its number."""
+    closed = sys.stdout is None
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - it stays open
+    return closed
+
+
+def _of_the_machine(error: Exception, arguments: Sequence[str]) -> str:
+    """What is wrong with the machine, or where Coach is to write; empty where the mistake is Coach's."""
+    home = os.environ.get("COACH_HOME", "")
+    with contextlib.suppress(OSError):
+        for text in (*arguments, str(Path.cwd()), home):
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                shown = text.encode(errors="backslashreplace").decode()
+                encoding = sys.getfilesystemencoding()
+                return (
+                    f"{shown} is no text in {encoding}, which this Python reads names by; LC_ALL=C.UTF-8, or rename it"
+                )
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.filename}: " if isinstance(error.filename, str) else "cannot write or read: "
+        return f"{what}{error.strerror[0].lower()}{error.strerror[1:]}"
+    if type(error).__module__ == "sqlite3":
+        return f"the state folder {home or 'of Coach'} cannot be used ({error}); COACH_HOME names another"
+    return ""
 
 
 def _issues() -> str:
@@ -230,12 +267,16 @@ def _tell(line: str) -> None:
         sys.stderr.flush()
 
 
-def _flush() -> None:
-    """Flush stdout; on a broken pipe drop the rest, without Python's own message at exit."""
+def _flush() -> int:
+    """Flush stdout, else drop the rest, without Python's own message at exit; 0, or the exit code of why."""
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            _tell(f"coach: standard output: {error.strerror}")
+            return CANNOT
+    return 0
 
 
 if __name__ == "__main__":

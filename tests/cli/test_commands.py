@@ -1,8 +1,11 @@
 """The commands, in this process: what they print, where, and what they end with."""
 
 import json
+import os
 import platform
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from scripts.generate import cli_page as reference
 from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
 from tests.report.recorded_jobs import half_way, steady_job, two_jobs
+from tests.required import small_disk
 
 pytestmark = pytest.mark.standard
 
@@ -121,6 +125,53 @@ def test_errors_end_in_one_place(
 
 
 # -- ps and show ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (">&-", "coach: standard output is closed, so nothing was done; to see nothing: > /dev/null"),
+        ("> /dev/full", "coach: cannot write or read: no space left on device"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_said_in_one_line(output: str, words: str, tmp_path: Path) -> None:
+    line = f"exec {sys.executable} -m coach.cli.main ps {output}"
+    environment = {**os.environ, "COACH_HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (5, f"{words}\n")
+
+
+def test_names_that_are_no_text_and_homes_that_cannot_be_are_no_bugs_of_coach(tmp_path: Path) -> None:
+    folder = tmp_path / "ü"
+    folder.mkdir()
+    start = [sys.executable, "-m", "coach.cli.main"]
+    run = ["run", "--budget", "1USD", "--target", "loss=1", "--dry-run", "--", "true"]
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*start, *run], cwd=folder, env=plain, capture_output=True, text=True, check=False)
+    assert done.returncode == 5 and done.stderr.count("\n") == 1, done.stderr
+    assert "is no text in ascii" in done.stderr and "LC_ALL=C.UTF-8" in done.stderr
+
+    home = str(tmp_path / "/".join("x" * 200 for _ in range(3)))
+    environment = {**os.environ, "COACH_HOME": home}
+    budget = [*start, "budget", "set", "a", "5USD"]
+    done = subprocess.run(budget, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 5 and done.stderr.count("\n") == 1, done.stderr
+    assert home in done.stderr and "COACH_HOME names another" in done.stderr
+
+
+@pytest.mark.root
+def test_a_state_folder_that_cannot_change_is_read(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 4) as place:
+        home = StateDirectory(place / "home")
+        keep(home, steady_job())
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        environment = {**os.environ, "COACH_HOME": str(home.path)}
+        for words, code in ((["ps"], 0), (["events", "steady"], 0), (["budget", "set", "a", "5USD"], 5)):
+            done = subprocess.run(
+                [sys.executable, "-m", "coach.cli.main", *words],
+                env=environment, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert done.returncode == code and "bug of Coach" not in done.stderr, done.stderr
 
 
 def test_ps_without_jobs_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,10 @@ class Journal:
         """Open for reading. Raises UserError where there is no journal."""
         if not path.exists():
             raise UserError(f"no journal at {path}: no job was run yet; start one with: coach run FILE")
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        # Where nothing can be written, SQLite has no place for what readers share: nothing changes there either.
+        pending = path.with_name(f"{path.name}-wal")
+        fixed = "&immutable=1" if _cannot_change(path) and not (pending.exists() and pending.stat().st_size) else ""
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{fixed}", uri=True, isolation_level=None)
         try:
             check_version(path, connection)
         except BaseException:
@@ -307,8 +310,8 @@ class Journal:
     @property
     def held(self) -> bool:
         """Whether a handler has this journal now."""
-        if self._lock:
-            return True
+        if self._lock or _cannot_change(self.path):
+            return self._lock is not None
         with open_lock(self.path.with_suffix(".lock")) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -321,6 +324,11 @@ class Journal:
         self._connection.close()
         if self._lock:
             self._lock.close()
+
+
+def _cannot_change(path: Path) -> bool:
+    """Whether it is on a file system that is mounted read-only."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def fold(records: Iterable[Record]) -> dict[str, Job]:
