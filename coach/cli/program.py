@@ -7,11 +7,14 @@ job file that it means. Where a service runs, `coach run` gives it the job.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import re
 import shlex
+import sys
 import tempfile
+import termios
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -199,7 +202,17 @@ def loaded(
         raise UserError(f"{files[0]}: a job file or a program behind --, not both")
     if not command:
         raise UserError("nothing follows --: give the program and its arguments")
+    if _waits_for_input():
+        typer.echo("standard input: a program gets nothing there; name what it reads as a file", err=True)
     return _loaded(command, options, sets)
+
+
+def _waits_for_input() -> bool:
+    """Whether something comes on standard input, by a pipe or from a file."""
+    with contextlib.suppress(OSError, ValueError):
+        waiting = fcntl.ioctl(sys.stdin.fileno(), termios.FIONREAD, bytes(4))
+        return not sys.stdin.isatty() and any(waiting)
+    return False
 
 
 def _loaded(command: Sequence[str], options: Mapping[str, Any], sets: Sequence[str]) -> LoadedJob:

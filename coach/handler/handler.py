@@ -165,7 +165,7 @@ class Handler:
         """
         if spec.name in self.jobs or spec.name in self._submitted:
             raise UserError(f"there is a job {spec.name} already; give the new one another metadata.name")
-        self.refuse_unpayable(spec)
+        self.refuse(spec)
         self._submitted.add(spec.name)
         self._send(
             ev.JobSubmitted(
@@ -181,8 +181,10 @@ class Handler:
             )
         )
 
-    def refuse_unpayable(self, spec: TrainingJob) -> None:
-        """Raises UserError for a job whose account is not there, or can never pay its first epoch."""
+    def refuse(self, spec: TrainingJob) -> None:
+        """Raises UserError for a job that cannot start here, whose account is not there, or can never pay an epoch."""
+        if words := self._platform.refusal(spec):
+            raise UserError(f"{spec.name}: {words}; nothing was started")
         if problem := self.accounts.problem_of(spec):
             raise UserError(f"{spec.name}: {problem}")
         if not self.accounts.paying(spec):

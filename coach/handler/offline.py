@@ -26,6 +26,10 @@ class NullPlatform:
     places_pods = False
     checkpoints: str | None = None
 
+    def refusal(self, spec: TrainingJob) -> str:
+        """Nothing starts here anyway."""
+        return ""
+
     async def open(self, events: PlatformEvents) -> Cluster:
         """No nodes."""
         return Cluster(())

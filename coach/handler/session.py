@@ -138,7 +138,7 @@ class Session(Foreground):
         """Submit the new jobs with the measurements of similar ones, and resume the others."""
         for one in self.chosen:
             if one.past is None:
-                handler.refuse_unpayable(one.spec)
+                handler.refuse(one.spec)
                 initial_weights(past, one.spec)
         for one in self.chosen:
             if one.past is None:

@@ -120,6 +120,9 @@ class Platform(Protocol):
     def checkpoints(self) -> str | None:
         """URI of the folder for checkpoints where the functions do not see the handler's disk; None where they do."""
 
+    def refusal(self, spec: TrainingJob) -> str:
+        """Why a job can never start here, as far as is known before it is submitted; else empty."""
+
     async def open(self, events: PlatformEvents) -> Cluster:
         """Get ready, with no pod of an earlier handler left but what `events.takes_over`; returns the cluster."""
 

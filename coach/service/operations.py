@@ -283,7 +283,7 @@ class Service:
                     chosen[number] = choose(spec, self._past, promised)
             for one in chosen.values():
                 if one.past is None:
-                    self.handler.refuse_unpayable(one.spec)
+                    self.handler.refuse(one.spec)
                     initial_weights(self._past, one.spec)
             for number, one in chosen.items():
                 if one.past is None:

@@ -142,6 +142,15 @@ def test_without_a_target_nothing_ends_a_program_early() -> None:
     assert found is not None and not found.spec.spec.stop_early and found.spec.spec.target is None
 
 
+def test_what_comes_on_standard_input_is_said_to_reach_no_program(tmp_path: Path) -> None:
+    words = ["run", "--budget", "1USD", "--target", "loss=1", "--dry-run", "--", "true"]
+    for content, said in ((b"1 2 3\n", True), (b"", False)):
+        done = subprocess.run(
+            [sys.executable, "-m", "coach.cli.main", *words], input=content, capture_output=True, check=True
+        )
+        assert (b"a program gets nothing there; name what it reads as a file" in done.stderr) == said
+
+
 def test_workers_that_change_are_a_smallest_and_a_largest_number_of_a_program_that_resumes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

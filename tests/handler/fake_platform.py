@@ -61,6 +61,9 @@ class FakePlatform:
     is_open: bool = False
     _count: int = 0
 
+    def refusal(self, spec: TrainingJob) -> str:
+        return ""
+
     async def open(self, events: PlatformEvents) -> Cluster:
         self._events = events
         self.is_open = True

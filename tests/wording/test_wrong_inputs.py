@@ -42,7 +42,7 @@ NEEDS = {
         ("plugins.py _from_package", "plugins.py extension", "handler/state/checkpoints.py _files"),
         "packages that are installed, or not",
     ),
-    **dict.fromkeys(("handler/handler.py submit", "handler/handler.py refuse_unpayable"), "a handler that runs"),
+    **dict.fromkeys(("handler/handler.py submit", "handler/handler.py refuse"), "a handler that runs"),
     **dict.fromkeys(
         (
             "handler/session.py _common_journal",

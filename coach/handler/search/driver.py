@@ -222,7 +222,7 @@ class Driver:
         definition, number = self.definition, len(self.definition.parameters) + 1
         parameters = self._candidates()[choice.candidate]
         spec = definition.trial(number, parameters)
-        self.handler.refuse_unpayable(spec)
+        self.handler.refuse(spec)
         self._keep(parameters=(*definition.parameters, parameters))
         self._submit(spec)
         self.say(f"{spec.name}: {written(parameters)} ({choice.why})")
@@ -244,7 +244,7 @@ class Driver:
             parameters = {**self.definition.parameters[found.best - 1], SEED: seed}
             spec = self.definition.trial(found.best, parameters, found.jobs[found.best].full_epoch_count)
             try:
-                self.handler.refuse_unpayable(spec)
+                self.handler.refuse(spec)
             except UserError as error:
                 self.say(str(error))
                 self.stop(str(error))

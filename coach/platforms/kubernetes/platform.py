@@ -139,6 +139,10 @@ class KubernetesPlatform:
         """In an object store, or on the volume that all pods see."""
         return self._settings.checkpoints or f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
 
+    def refusal(self, spec: TrainingJob) -> str:
+        """What is in an image only its nodes know."""
+        return ""
+
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
         self._events = events

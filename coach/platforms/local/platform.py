@@ -34,7 +34,7 @@ from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.device_pool import DevicePool
 from coach.platforms.local.devices import VISIBLE
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.programs import Programs
+from coach.platforms.local.programs import Programs, not_there
 from coach.platforms.local.runtime import FunctionProcess, Runtime
 
 PORT = 8080
@@ -81,6 +81,10 @@ class LocalPlatform:
         self._taken: tuple[Taken, ...] = ()
         self._programs = Programs(logs, now, self._signalled, self._not_found, self._devices)
         self._program_nodes: dict[PodId, str] = {}
+
+    def refusal(self, spec: TrainingJob) -> str:
+        """A program's command has to be on this machine."""
+        return not_there(spec.spec)
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Start the process that functions are forked from. Raises PermanentError without framework."""

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -603,6 +604,21 @@ class Programs:
             job=action.job,
             leases=self._devices.descriptors(pod),
         )
+
+
+def not_there(spec: JobSpec) -> str:
+    """Why the command of a program cannot be run on this machine; empty where it can, or is no program's."""
+    program = spec.program
+    if program is None or spec.image is not None:
+        return ""
+    word, folder = program.command[0], (program.directory or ".").removeprefix("file://")
+    where = os.path.join(folder, word) if "/" in word else word  # noqa: PTH118 - `./a` is to stay one
+    path = program.env.get("PATH") or os.environ.get("PATH")
+    if shutil.which(where, path=path) is not None:
+        return ""
+    if "/" not in word:
+        return f"no program {word!r} in PATH"
+    return f"{where} is not a program that may be executed" if Path(where).exists() else f"there is no {where}"
 
 
 def _folder(action: RunEpoch) -> Path:

@@ -111,6 +111,10 @@ class SlurmPlatform:
         self._tasks: set[asyncio.Task[None]] = set()
         self._programs = SlurmPrograms(self, now, logs)
 
+    def refusal(self, spec: TrainingJob) -> str:
+        """What a node has only the node knows."""
+        return ""
+
     async def open(self, events: PlatformEvents) -> Cluster:
         """Take over what an earlier handler left. Raises PermanentError, TemporaryError where Slurm is not there."""
         self._events, self._clock = events, asyncio.get_running_loop().time

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from coach.core.errors import UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
@@ -256,18 +257,29 @@ def test_a_program_that_fails_says_its_last_words_and_is_not_started_again(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("command", "directory", "words"),
+    ("command", "env", "words"),
     [
-        (["no-such-command"], ".", "cannot start no-such-command: No such file or directory"),
-        (["./program.py"], ".", "cannot start ./program.py: Permission denied"),
-        (["true"], "gone", "No such file or directory"),
+        (["no-such-command"], {}, "own: no program 'no-such-command' in PATH; nothing was started"),
+        (["true"], {"PATH": "/nowhere"}, "own: no program 'true' in PATH"),
+        (["./program.py"], {}, "/./program.py is not a program that may be executed"),
+        (["./gone.py"], {}, "own: there is no .*/./gone.py"),
     ],
 )
-def test_a_program_that_cannot_start_says_why(tmp_path: Path, command: list[str], directory: str, words: str) -> None:
-    program = {"command": command, "directory": str(tmp_path / directory)}
+def test_a_command_that_is_not_there_is_refused_before_it_is_submitted(
+    tmp_path: Path, command: list[str], env: dict[str, str], words: str
+) -> None:
+    program = {"command": command, "directory": str(tmp_path), "env": env}
+    with pytest.raises(UserError, match=words):
+        train(tmp_path, job(tmp_path, "", program=program))
+    with closing(Journal.read(tmp_path / "journal.db")) as journal:
+        assert not journal.jobs()
+
+
+def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
+    program = {"command": ["true"], "directory": str(tmp_path / "gone")}
     trained, _ = train(tmp_path, job(tmp_path, "", program=program))
     assert trained.reason is Reason.PROGRAM_FAILED
-    assert words in trained.message
+    assert "No such file or directory" in trained.message
 
 
 def test_a_machine_that_starts_no_process_fails_the_job_and_nothing_else(
