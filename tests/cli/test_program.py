@@ -81,6 +81,22 @@ def test_a_target_is_a_metric_a_sign_and_a_number(text: str, target: dict[str, A
     assert target_of(text, 2) == target | {"epochsInARow": 2}
 
 
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("accuracy=90", {"metric": "accuracy", "value": 90.0}),
+        ("accuracy=90%", {"accuracy": 0.9}),
+        ("wer=5.5%", {"metric": "wer", "value": 0.055}),
+        ("logloss=0.3", {"metric": "logloss", "value": 0.3}),
+        ("eval-mlogloss=0.3", {"metric": "eval-mlogloss", "value": 0.3}),
+        ("valid_1's rmse=60", {"metric": "valid_1's rmse", "value": 60.0}),
+        ("val/acc 1 = 0.6", {"metric": "val/acc 1", "value": 0.6}),
+    ],
+)
+def test_a_target_may_be_in_per_cent_and_its_name_as_it_is_printed(text: str, target: dict[str, Any]) -> None:
+    assert target_of(text, 1) == target | {"epochsInARow": 1}
+
+
 def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

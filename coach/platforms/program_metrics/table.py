@@ -13,7 +13,9 @@ _BARS = re.compile(r"\s*[|\u2502\u2503]\s*")
 #: How the cells of a row may be parted, in the order in which it is tried.
 _BETWEEN = (_BARS, re.compile(r"\s*\t\s*"), re.compile(r"\s*[,;]\s*"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
 _RULE = re.compile(r"[-=+|:\s\u2500-\u257f]*")
-_STARTS_WITH_DIGIT = re.compile(r"(?<![^\W_])[0-9]")
+_HAS_NUMBER = re.compile(r"(?:^|[\s,;|\u2502\u2503])[-+.]?[0-9]")
+#: A progress bar behind the names, or the numbers, as Ultralytics prints it.
+_BAR = re.compile(r":?\s*[0-9]+%\|.*")
 _HEADING = re.compile(r"[^\W\d_][^=:{}]{0,40}|#")
 
 
@@ -30,6 +32,7 @@ class Table:
         """
         if not self._names and word not in line.lower():
             return None
+        line = _BAR.sub("", line)
         if _RULE.fullmatch(line):
             return None
         for way, names in self._names.items():
@@ -40,7 +43,7 @@ class Table:
             read = [_of(name, column, one) for column, (name, one) in enumerate(found) if one is not None]
             if 2 * len(read) >= len(cells):
                 return read
-        if not _STARTS_WITH_DIGIT.search(line):
+        if not _HAS_NUMBER.search(line):
             ways = {way: _cells(line, way) for way in range(len(_BETWEEN))}
             found_names = {way: cells for way, cells in ways.items() if 1 < len(cells) <= MAX_CELLS}
             if any(all(map(_HEADING.fullmatch, cells)) for cells in found_names.values()):

@@ -54,3 +54,13 @@ def test_a_name_that_comes_once_between_many_others_is_no_question() -> None:
 def test_an_evaluation_replaces_what_says_not_what_it_is() -> None:
     lines = ["loss 0.9", "loss 0.8", "eval: loss 0.7", "loss 0.1", "eval: loss 0.6"]
     assert guesses(*lines, metric="loss") == [(0.9, True), (0.8, False), (0.7, True), (0.6, False)]
+
+
+def test_values_are_in_the_unit_of_their_target() -> None:
+    lines = ["accuracy: 58.24%", "accuracy: 0.61", "accuracy: 63.5", "accuracy: 7000/10000"]
+    fraction, percent = Wanted("accuracy", bounded=True), Wanted("accuracy", bounded=True, percent=True)
+    for wanted, expected in (fraction, [0.5824, 0.61, 0.635, 0.7]), (percent, [58.24, 0.61, 63.5, 70]):
+        reader = Reader(wanted)
+        assert [one.values["accuracy"] for line in lines for one in reader.line(line)] == expected
+    error = Reader(Wanted("error", percent=True))
+    assert [one.values["error"] for one in error.line("error: 80%")] == [80]
