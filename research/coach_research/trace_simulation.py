@@ -110,10 +110,11 @@ def partitions(nodes: Sequence[Node], works: Sequence[Work]) -> list[tuple[list[
         found.setdefault(_partition(node), ([], []))[0].append(node)
     rest = found.get("")
     for work in works:
-        if (part := found.get(work.kind, rest)) is None:
+        partition = work.partition or work.kind
+        if (part := found.get(partition, rest)) is None:
             raise UserError(
-                f"--nodes: no nodes for the jobs of {shown(work.kind) or 'no partition'}, such as {shown(work.name)}; "
-                f"add {shown(work.kind)}=COUNTxCORES, or COUNTxCORES for all other jobs; nothing was simulated"
+                f"--nodes: no nodes for the jobs of {shown(partition) or 'no partition'}, such as {shown(work.name)}; "
+                f"add {shown(partition)}=COUNTxCORES, or COUNTxCORES for all other jobs; nothing was simulated"
             )
         part[1].append(work)
     return [(own, jobs) for own, jobs in found.values() if jobs]

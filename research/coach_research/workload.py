@@ -43,6 +43,8 @@ class Work:
     scheduler: FloatArray = field(default_factory=lambda: NOTHING)
     name: str = ""
     kind: str = ""
+    #: The nodes that it may have, where a cluster is divided; "": those of its `kind`.
+    partition: str = ""
     priority: int = 0
     minimum: Allocation = ONE_WORKER
     maximum: Allocation = ONE_WORKER

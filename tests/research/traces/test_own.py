@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from coach.core.cluster import Node, Resources
+from coach_research.trace_simulation import replay
 from coach_research.traces.replay import read_trace
 from tests.research.traces.reading import DATA, notes, read, refusal
 
@@ -52,6 +55,26 @@ def test_jobs_that_arrive_at_once_are_in_the_order_of_the_file(tmp_path: Path) -
     assert [work.name for work in trace.works] == ["b", "a", "late"]
 
 
+def test_a_job_s_restarts_checkpoints_partition_and_kinds_of_nodes_are_columns(tmp_path: Path) -> None:
+    header = "job,arrival,work,cpu,min_workers,partition,restart,checkpoint,speed_by_kind\n"
+    (work, plain) = read(tmp_path, header + "a,0,100,1,2,gpu,7,30,A100=2 T4=0.5\nb,0,100,1,1,,,,\n").works
+    assert (work.partition, work.start_seconds, work.rescale_seconds, work.migration_seconds) == ("gpu", 7, 7, 7)
+    assert work.checkpoint == 60 and work.kinds == {"A100": 2.0, "T4": 0.5}  # 30 s of two workers
+    assert (plain.partition, plain.start_seconds, plain.checkpoint, plain.kinds) == ("", 0, 0, {})
+
+
+def test_a_job_of_a_csv_loses_with_its_node_what_it_did_since_its_checkpoint(tmp_path: Path) -> None:
+    lost = {}
+    for checkpoint in (0, 10, 1000):
+        rows = f"job,arrival,work,cpu,min_workers,checkpoint\na,0,5000,1,2,{checkpoint}\n"
+        (tmp_path / f"{checkpoint}.csv").write_text(rows)
+        nodes = (Node("n", Resources(2.0, 8.0)),)
+        found = replay(str(tmp_path / f"{checkpoint}.csv"), nodes, "fifo", lost=(1500.0, math.inf))
+        lost[checkpoint] = found.columns["executed"][0] - 5000.0
+    assert lost[0] == pytest.approx(0.0, abs=1e-6)
+    assert 0.0 < lost[10] < lost[1000]
+
+
 def test_columns_that_are_not_read_and_cores_that_are_not_given_are_said(tmp_path: Path) -> None:
     trace = read(tmp_path, "job,arrival,work,cpus\na,0,5,2\n")
     assert notes(trace.assumed) == [
@@ -91,3 +114,9 @@ def test_a_wrong_cell_is_named_with_its_line_and_its_column(row: str, words: str
 def test_a_model_without_speeds_is_named_with_its_line(tmp_path: Path) -> None:
     words = refusal(tmp_path, "job,arrival,work,model\na,0,5,vgg\n")
     assert words.startswith("trace.csv:2: column model: \"vgg\" is given; no speeds of 'vgg' are known; name one of")
+
+
+@pytest.mark.parametrize("cell", ["A100", "A100=0", "=2", "A100=-1", "A100=nan"])
+def test_a_wrong_speed_by_kind_is_refused(tmp_path: Path, cell: str) -> None:
+    words = f'column speed_by_kind: "{cell}" is given; use KIND=FACTOR'
+    assert words in refusal(tmp_path, f"job,arrival,work,cpu,speed_by_kind\na,0,5,1,{cell}\n")
