@@ -295,7 +295,9 @@ wheel: setup
 release: setup
 	@.venv/bin/python scripts/release.py $(VERSION) --without $(WITHOUT)
 
-check: lint types contracts check-go
+# All parts run, also after one that failed.
+check:
+	@$(MAKE) --no-print-directory --keep-going lint types contracts check-go
 
 lint: setup
 	@.venv/bin/ruff check --quiet .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from hypothesis.internal.constants_ast import Constants
 from tests.cpu_time import pytest_addoption, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_configure"]
+
+#: The distributions whose policies these tests are about.
+OURS = {"coach-trainer", "coach-research"}
 
 # A test that asks make something gets the same answer by hand and under `make test`, whose own flags are inherited.
 for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
@@ -60,6 +64,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             item.function._hypothesis_internal_use_seed = 0 if fixed else None
             # By default the key is a digest of the test's source: an edit would forget what was found.
             item.function._hypothesis_internal_database_key = item.name.encode()
+
+
+def pytest_sessionstart() -> None:
+    """Policies of other packages that are installed here change no answer of these tests."""
+    others = {
+        point.name for point in entry_points(group="coach.policies") if point.dist and point.dist.name not in OURS
+    }
+    if others:
+        from coach import plugins
+
+        plugins.entry_points = lambda **of: [point for point in entry_points(**of) if point.name not in others]
 
 
 def pytest_collection_finish() -> None:
