@@ -43,8 +43,6 @@ class Work:
     scheduler: FloatArray = field(default_factory=lambda: NOTHING)
     name: str = ""
     kind: str = ""
-    #: The nodes that it may have, where a cluster is divided; "": those of its `kind`.
-    partition: str = ""
     priority: int = 0
     minimum: Allocation = ONE_WORKER
     maximum: Allocation = ONE_WORKER
@@ -66,6 +64,8 @@ class Work:
     checkpoint: float = 0.0
     #: Seconds after its arrival in which it should end.
     deadline: float = math.inf
+    #: The nodes that it may have, where a cluster is divided; "": those of its `kind`.
+    partition: str = ""
 
     def check(self) -> None:
         """Raises ValueError for an arrival or an amount of work that no job has."""
