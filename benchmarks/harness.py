@@ -243,3 +243,14 @@ def _cell(value: Any) -> str:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+
+def verdict(rows: Sequence[Mapping[str, Any]], before: int) -> int:
+    """Say how many runs with faults had losses, and end with 1 where one of this call had: all after the first `before`.
+
+    What an earlier call found is in its table, and does not fail this one.
+    """
+    lost, new = [row for row in rows if row["lost"]], [row for row in rows[before:] if row["lost"]]
+    print(f"{len(rows)} runs so far, {len(lost)} with losses", file=sys.stderr)
+    print(f"{len(rows) - before} of them now, {len(new)} with losses", file=sys.stderr)
+    return int(bool(new))

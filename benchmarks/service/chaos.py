@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS, write_csv, write_table
+from benchmarks.harness import RESULTS, verdict, write_csv, write_table
 from coach.core.spec.training import Framework, ParameterServer
 from tests.chaos import runs
 from tests.chaos.draw import SIGNALS, Fault, Victim, draw
@@ -60,9 +60,7 @@ def main() -> None:
         asyncio.run(_run(options, todo, rows, out, table))
     if rows:
         write(rows, table)
-    lost = [row for row in rows if row["lost"]]
-    print(f"{len(rows)} runs so far, {len(lost)} with losses", file=sys.stderr)
-    raise SystemExit(any(row["lost"] for row in rows if row["seed"] == str(options.seed)))
+    raise SystemExit(verdict(rows, len(done)))
 
 
 async def _run(

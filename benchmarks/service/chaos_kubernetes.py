@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness import RESULTS, write_csv, write_table
+from benchmarks.harness import RESULTS, verdict, write_csv, write_table
 from scripts import images
 from tests.kubernetes.cluster import Cluster, Unready
 from tests.kubernetes.installed import LARGE, Coach, job
@@ -199,9 +199,7 @@ def main() -> int:
             print(f"chaos-kubernetes: {error}", file=sys.stderr)
             return 1
     write(rows, options.out, COMMAND.format(options.runs, options.seed))
-    lost = [row for row in rows if row["lost"]]
-    print(f"{len(rows)} runs so far, {len(lost)} with losses", file=sys.stderr)
-    return int(any(row["lost"] for row in rows if row["seed"] == str(options.seed)))
+    return verdict(rows, len(done))
 
 
 def _run(todo: Sequence[Run], rows: list[dict[str, Any]], out: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS, write_csv, write_table
+from benchmarks.harness import RESULTS, verdict, write_csv, write_table
 from tests.chaos.program_runs import Fault, Victim, draw, run_with
 from tests.chaos.stage import Outcome
 
@@ -40,9 +40,7 @@ def main() -> None:
     todo = [number for number in range(options.runs) if (str(options.seed), str(number)) not in done]
     asyncio.run(_run(options, todo, rows, out))
     write(rows, RESULT / "chaos.md")
-    lost = [row for row in rows if row["lost"]]
-    print(f"{len(rows)} runs so far, {len(lost)} with losses", file=sys.stderr)
-    raise SystemExit(bool(lost))
+    raise SystemExit(verdict(rows, len(done)))
 
 
 async def _run(options: argparse.Namespace, todo: Sequence[int], rows: list[dict[str, Any]], out: Path) -> None:

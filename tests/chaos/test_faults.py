@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.harness import verdict
 from coach.core.errors import PermanentError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -164,3 +165,10 @@ def test_a_platform_that_cannot_open_leaves_nothing(tmp_path: Path, monkeypatch:
     asyncio.run(main())
     assert list(tmp_path.iterdir()) == []
     assert not [pid for pid in descendants(os.getpid()) if "training" in command(pid)]
+
+
+def test_a_loss_that_an_earlier_run_found_fails_no_later_one(capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = {"lost": ""}, {"lost": "another end"}
+    assert verdict([bad, good], 1) == 0 and verdict([bad], 1) == 0
+    assert verdict([good, bad], 1) == 1
+    assert "2 runs so far, 1 with losses\n1 of them now, 1 with losses" in capsys.readouterr().err
