@@ -246,7 +246,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]], before: int) -> int:
-    """Say how many runs with faults had losses, and end with 1 where one of this call had: all after the first `before`.
+    """Say how many runs with faults had losses; 1 where one of this call had: all after the first `before`.
 
     What an earlier call found is in its table, and does not fail this one.
     """

@@ -23,6 +23,7 @@ from coach.handler.endpoint import own_token
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.local.environment import Functions
+from coach.platforms.local.function_log import FunctionLog
 from coach.report import formatting
 from coach.report.row_types import PlanRow
 from coach.report.why import why
@@ -215,6 +216,21 @@ def test_logs_are_shown_in_the_order_of_time(capsys: pytest.CaptureFixture[str],
     ]
     code, out, _ = run(capsys, "logs", "steady", "server-0", "-f")  # no process adds lines
     assert (code, out) == (0, "00:00:02 server-0    second\n")
+
+
+def test_what_a_long_log_has_lost_is_said(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
+    keep(home, steady_job())
+    for name, lines in (("steady-worker-0", 30), ("steady-server-0", 8)):
+        log = FunctionLog(home.logs("steady") / f"{name}.log", name, max_bytes=1000)
+        for number in range(lines):
+            log.write("info", f"line {number}")
+        log.close()
+    code, out, err = run(capsys, "logs", "steady")
+    assert code == 0 and "worker-0    line 29" in out and "worker-0    line 0\n" not in out
+    assert "server-0    line 0\n" in out and "line 7\n" in out
+    [said] = err.splitlines()
+    assert said.startswith("steady-worker-0: what it printed before 20")
+    assert said.endswith(" is gone: a log keeps its last 4 to 8 MiB")
 
 
 # -- changing jobs without a handler ----------------------------------------------------------------------

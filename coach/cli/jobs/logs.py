@@ -64,6 +64,7 @@ def command(
             for entry in [*_entries(coach, job, name, {}, before=True), *_entries(coach, job, name, ends)]
         ]
         past.sort(key=lambda entry: entry.at)
+        _say_what_is_gone(past)
         if not (output is Format.JSON and follow) and printed(output, past, ("function", "at", "level", "message")):
             return
         for entry in past:
@@ -76,6 +77,15 @@ def command(
                 if (not wanted or one.function in wanted) and one.bytes != ends.get(one.function, 0):
                     for entry in _entries(coach, job, one.function, ends):
                         show(entry)
+
+
+def _say_what_is_gone(shown: list[Entry]) -> None:
+    """One line for each function whose first entries are not there any more."""
+    from coach.platforms.local.function_log import GONE
+
+    for name in sorted({entry.function for entry in shown if entry.message == GONE}):
+        first = next(entry.at for entry in shown if entry.function == name)
+        typer.echo(f"{name}: what it printed before {first} is gone: a log keeps its last 4 to 8 MiB", err=True)
 
 
 def _entries(coach: Operations, job: str, function: str, ends: dict[str, int], *, before: bool = False) -> list[Entry]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from coach.core.plain_text import plain
 
+#: Begins each file after which an older one went.
+GONE = "what was printed more than 4 MiB before this is gone"
 #: Characters kept of one message.
 MAX_LINE = 16 * 1024
 
@@ -63,8 +65,12 @@ class FunctionLog:
         with contextlib.suppress(OSError):  # a full disk must not stop the function
             if self._size and self._size + len(line) > self._max_bytes:
                 self._file.close()
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                older = self._path.with_name(self._path.name + ".1")
+                gone = older.exists()
+                self._path.replace(older)
                 self._open()
+                if gone:
+                    self.write("warning", GONE)
             self._file.write(line)
             self._file.flush()
             self._size += len(line)

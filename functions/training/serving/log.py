@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 #: Bytes at which a log file becomes `FILE.1`, in place of the one before.
 LARGEST_FILE = 4 << 20
+#: Begins each file after which an older one went, as coach/platforms/local/function_log.py has it.
+GONE = "what was printed more than 4 MiB before this is gone"
 #: Characters kept of a line.
 LONGEST_LINE = 16 << 10
 #: Bytes of a line without an end that are kept waiting for it.
@@ -95,8 +97,12 @@ class Log:
     def _write_line(self, line: bytes) -> None:
         if self._path and self._file.tell() and self._file.tell() + len(line) > LARGEST_FILE:
             self._file.close()
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            older = self._path.with_name(f"{self._path.name}.1")
+            gone = older.exists()
+            self._path.replace(older)
             self._file = self._open(self._path)
+            if gone:
+                self.write("warning", GONE)
         self._file.write(line)
 
     @staticmethod

@@ -169,6 +169,7 @@ def test_a_log_is_bounded_and_keeps_an_unfinished_line(tmp_path: Path) -> None:
     assert 4e6 < before.stat().st_size <= 4 << 20 and log.stat().st_size <= 4 << 20
     assert log.stat().st_mode & 0o77 == 0
     lines = log.read_text().splitlines()
+    assert json.loads(lines[0])["message"] == "what was printed more than 4 MiB before this is gone"
     assert "unfinished" in lines[-1] and any("(20000 characters)" in line for line in lines)
     assert any("\\ufffd" in line for line in lines)
 
