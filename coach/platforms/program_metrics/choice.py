@@ -16,7 +16,7 @@ from coach.platforms.program_metrics.text import PARTS, TRAINING, Reading, a_set
 _NOT_NOW = a_set(
     "best lowest highest min minimum max maximum target goal threshold previous prev last old initial until "
     "below above than no not without if when improvement patience tolerance delta weight scale coef baseline "
-    "expected want"
+    "expected want wanted required desired top topk human random chance sota"
 )
 #: Words before a name that make it no other.
 _NOTHING = a_set("avg average mean total overall final current new the a an info debug main root and with")
@@ -99,8 +99,11 @@ class Choice:
         own = ""
         while len(tokens) > 1 and _all_parts(tokens[-1]):  # Loss/val
             own = next(word for word in tokens.pop() if not word.isdecimal())
-        left = len(self._core)
         joined = False
+        while tokens and len(tokens[-1]) > 1 and tokens[-1][-1] in PARTS:  # loss_val
+            own, joined = tokens[-1][-1], True
+            tokens[-1] = tokens[-1][:-1]
+        left = len(self._core)
         while left and tokens:
             token = tokens.pop()
             if token == tuple(self._core[max(0, left - len(token)) : left]):

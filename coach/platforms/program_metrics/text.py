@@ -69,7 +69,7 @@ _OVER = re.compile(
 )
 _GOES_ON = re.compile(
     r"\s*(?::|[-=~]>|\u2192|\.\.\s*[0-9]|(?<=%)\||[\u2013\u00d7~*^/]\s*[0-9(]|- ?(?>[0-9.]+)(?![\w.])"
-    r"|x ?10\b|\bto [0-9.])"
+    r"|x ?10\b|\bto [0-9.]| [eE][-+]?[0-9])"
 )
 #: A number in its type, as libraries print it: `tensor(0.25, device='cuda:0')`, `np.float64(0.25)`.
 _WRAPPED = re.compile(
