@@ -16,7 +16,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes
-from coach.core.lifecycle.stopping_rules import OUT_OF_REACH
+from coach.core.lifecycle.stopping_rules import doubt
 from coach.core.money import Charge, to_amount
 from coach.report import formatting
 from coach.report.accounting import replay
@@ -227,8 +227,7 @@ class EventFormatter:
 
     def _enter(self, job: Job, record: act.SetStatus) -> str | tuple[str, bool] | None:
         if record.reason in _SAID_ELSEWHERE:
-            _, doubt, why = record.message.partition(OUT_OF_REACH)
-            return doubt + why or None
+            return doubt(record.message) or None
         if record.reason in RESUMABLE:
             if job.name in self._stopped:
                 return None

@@ -9,6 +9,7 @@ from typing import Any
 from coach.core.cluster import NOTHING
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle.stopping_rules import doubt
 from coach.core.money import to_amount
 from coach.report.formatting import iso
 from coach.report.row_types import JobDetails, JobRow
@@ -88,7 +89,7 @@ def _more(job: Job, row: JobRow, now: float) -> dict[str, Any]:
     )
     return {
         "labels": job.job_file.metadata.labels,
-        "reason_text": Reason(row.reason).words,
+        "reason_text": doubt(row.message) or Reason(row.reason).words,
         "left": None if left is None else to_amount(left),
         "rate": None if held == NOTHING or job.ended else job.billed_rate * 3600,
         "done_at": done_at,

@@ -99,7 +99,11 @@ def eta(row: JobRow, *, interval: bool = False) -> str:
 
 def reason(row: JobRow) -> str:
     """The reason for its state, with the numbers where something is wrong or waits."""
+    from coach.core.lifecycle.stopping_rules import doubt
+
     found = Reason(row.reason)
+    if words := doubt(row.message):
+        return words
     if found is Reason.STARTING_FUNCTIONS:
         return f"{found.words}: {row.message}"
     plain = State(row.state) in (State.SUCCEEDED, State.TRAINING, State.PROBING) or not row.message

@@ -91,6 +91,12 @@ def out_of_reach(job: Job) -> str | None:
     )
 
 
+def doubt(message: str) -> str:
+    """That a target looks out of reach, where a status says so; else nothing."""
+    _, words, why = message.partition(OUT_OF_REACH)
+    return words + why
+
+
 def ends_early(job: Job) -> bool:
     """Whether it may be ended before its limits: not where its file or its user says that it goes on."""
     return job.spec.stop_early and not job.overruled

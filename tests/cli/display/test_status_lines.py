@@ -167,3 +167,14 @@ def test_rows_of_simulated_jobs_can_be_shown_too() -> None:
         lines = screen(rows, {}, HINT, (80, 24)).plain.split("\n")
         assert lines[0].startswith("NAME")
         assert sum("digits" in line for line in lines) == 1
+
+
+def test_a_target_that_looks_out_of_reach_is_named_where_a_job_trains() -> None:
+    assert tables.reason(row("a", message="with 1 worker")) == "trains"
+    doubt = "its target looks out of reach: coach why a"
+    assert tables.reason(row("a", message=f"with 1 worker; {doubt}")) == doubt
+
+
+@pytest.mark.parametrize(("epochs", "said"), [(2, "too early"), (3, "-")])
+def test_before_the_third_epoch_a_job_that_trains_is_too_young_for_a_time(epochs: int, said: str) -> None:
+    assert tables.eta(row("a", epoch=epochs, eta=None)) == said
