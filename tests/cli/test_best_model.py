@@ -3,11 +3,9 @@
 The model is the README's, with its convolutions.
 """
 
-import io
 import json
 import os
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -80,9 +78,8 @@ def test_the_money_is_used_for_epochs(tmp_path: Path) -> None:
 
 def test_the_best_model_is_handed_over_in_files_that_mxnet_alone_reads(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "best.yaml").write_text(
-        JOB.replace("max: 2", "max: 1").replace("  servers:", "  maxEpochs: 2\n  servers:")
-    )
+    enough = JOB.replace("0.00012", "1").replace("max: 2", "max: 1")
+    (tmp_path / "best.yaml").write_text(enough.replace("  servers:", "  maxEpochs: 2\n  servers:"))
     done = coach("run", str(tmp_path / "best.yaml"), "--no-live")
     assert done.returncode == 0, done.stdout + done.stderr
     shown = json.loads(coach("show", "best", "-o", "json").stdout)
@@ -115,12 +112,6 @@ def test_the_best_model_is_handed_over_in_files_that_mxnet_alone_reads(tmp_path:
     assert json.loads(last.stdout)["epoch"] == shown["epochs"][-1]["epoch"]
     wrong = coach("model", "best", "-o", str(tmp_path / "x.npz"), "--epoch", "first")
     assert wrong.returncode == 2 and "must be best, last, or a number" in wrong.stderr
-    archive = subprocess.run(
-        [str(ROOT / ".venv/bin/coach"), "model", "best", "-o", "-"], capture_output=True, check=True
-    )
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as found_in:
-        assert found_in.getnames() == ["best.npz", "best.npz.json"]
-        assert found_in.extractfile("best.npz").read() == (tmp_path / "best.npz").read_bytes()
 
 
 def test_a_plan_trains_the_job_for_a_stated_price_where_nothing_is_known(tmp_path: Path) -> None:
