@@ -14,9 +14,8 @@ from coach.core.jobs.accounts import NOTICES
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import RESUMABLE, Reason, State
+from coach.core.jobs.reasons import RESUMABLE, Reason, State, doubt
 from coach.core.lifecycle import forecast, program_changes
-from coach.core.lifecycle.stopping_rules import doubt
 from coach.core.money import Charge, to_amount
 from coach.report import formatting
 from coach.report.accounting import replay

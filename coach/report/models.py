@@ -9,6 +9,7 @@ import numpy as np
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
+from coach.core.jobs.epoch import CURVE_EPOCHS
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
@@ -95,8 +96,8 @@ def curve_words(job: Job) -> str:
     model = job.convergence
     if model is None:
         return "no learning curve is known yet"
-    if (seen := job.full_epoch_count) < forecast.CURVE_EPOCHS:
-        return f"too early: {formatting.count(seen, 'epoch')}, and {forecast.CURVE_EPOCHS} say something of its curve"
+    if (seen := job.full_epoch_count) < CURVE_EPOCHS:
+        return f"too early: {formatting.count(seen, 'epoch')}, and {CURVE_EPOCHS} say something of its curve"
     ends = model.asymptote
     goes = (
         f"{job.metric} levels off at {formatting.score(ends.expected)} "

@@ -8,8 +8,7 @@ from typing import Any
 
 from coach.core.cluster import NOTHING
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import Reason
-from coach.core.lifecycle.stopping_rules import doubt
+from coach.core.jobs.reasons import Reason, doubt
 from coach.core.money import to_amount
 from coach.report.formatting import iso
 from coach.report.row_types import JobDetails, JobRow

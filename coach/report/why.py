@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from coach.core.cluster import NOTHING, Node, Resources, by_node
-from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.epoch import CURVE_EPOCHS, EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes, stopping_rules
@@ -173,8 +173,8 @@ def _known(job: Job, now: float) -> Iterator[str]:
         goes_on = "it was resumed" if job.overruled else "it has no --stop-early (stopEarly: true)"
         yield f"Its target looks out of reach: {words}. It goes on, as {goes_on}; coach cancel {job.name} ends it"
     until = forecast.time_left(job, now)
-    if until is None and job.pods and job.spec.target is not None and job.full_epoch_count < forecast.CURVE_EPOCHS:
-        yield f"When it is done is not known yet: its curve says something from epoch {forecast.CURVE_EPOCHS} on"
+    if until is None and job.pods and job.spec.target is not None and job.full_epoch_count < CURVE_EPOCHS:
+        yield f"When it is done is not known yet: its curve says something from epoch {CURVE_EPOCHS} on"
     if until is not None:
         left = forecast.expected_epochs(job)
         assert left is not None, "it has a time"

@@ -10,7 +10,8 @@ from rich.text import Text
 from coach.cli.display.output import table
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
-from coach.core.jobs.reasons import Reason, State
+from coach.core.jobs.epoch import CURVE_EPOCHS
+from coach.core.jobs.reasons import Reason, State, doubt
 from coach.core.money import to_money
 from coach.report import formatting
 from coach.report.row_types import EpochRow, ForecastRow, JobRow
@@ -86,8 +87,6 @@ def money(row: JobRow) -> str:
 def eta(row: JobRow, *, interval: bool = False) -> str:
     """The remaining time, with its bounds; before a curve says anything of it, that it is too early."""
     if row.eta is None or row.eta_low is None or row.eta_high is None:
-        from coach.core.lifecycle.forecast import CURVE_EPOCHS
-
         young = row.target is not None and row.epoch < CURVE_EPOCHS and State(row.state) in TRAINS
         if not young:
             return formatting.UNKNOWN
@@ -99,8 +98,6 @@ def eta(row: JobRow, *, interval: bool = False) -> str:
 
 def reason(row: JobRow) -> str:
     """The reason for its state, with the numbers where something is wrong or waits."""
-    from coach.core.lifecycle.stopping_rules import doubt
-
     found = Reason(row.reason)
     if words := doubt(row.message):
         return words
@@ -131,8 +128,6 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, metric: str, *, wide: 
 
 def forecasts_table(rows: Sequence[ForecastRow], currency: str) -> Table:
     """One row a forecast of a whole job, then what it took: what `show` and the end of `run` show."""
-    from coach.core.lifecycle.forecast import CURVE_EPOCHS
-
     times = [formatting.bounded(r.seconds, r.seconds_low, r.seconds_high, formatting.duration) for r in rows]
     costs = [formatting.bounded(r.cost, r.cost_low, r.cost_high, formatting.amount) for r in rows]
     early = [row.seconds is None and row.epoch <= CURVE_EPOCHS for row in rows]

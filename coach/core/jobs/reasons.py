@@ -131,5 +131,13 @@ class Reason(StrEnum):
 RESUMABLE = frozenset({Reason.SUSPENDED, Reason.HANDLER_STOPPED})
 #: Ends before a job's limits, which a resumed job does not meet again.
 EARLY_ENDS = frozenset({Reason.TARGET_BELOW_ASYMPTOTE, Reason.NO_GAIN_EXPECTED})
+#: The status of a job that goes on all the same, though its target looks out of reach, has these words.
+OUT_OF_REACH = "its target looks out of reach"
 #: Reasons of a job whose pods the cluster does not make now.
 REFUSED = frozenset(reason for reason in Reason if reason.retry is Retry.LATER)
+
+
+def doubt(message: str) -> str:
+    """That a target looks out of reach, where a status says so; else nothing."""
+    _, words, why = message.partition(OUT_OF_REACH)
+    return words + why

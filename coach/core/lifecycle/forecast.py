@@ -19,7 +19,7 @@ from coach.core.estimation.convergence import GAPS, spacing
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, conservative_value
-from coach.core.jobs.epoch import EpochKind, JobForecast
+from coach.core.jobs.epoch import CURVE_EPOCHS, EpochKind, JobForecast
 from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.lifecycle import spending
@@ -59,8 +59,6 @@ MAX_FAILURES = 3
 SAME_COST = 1.05
 #: Of `math.exp`, so that its result is finite.
 LARGEST_EXPONENT = 700.0
-#: Full epochs from which on the curve predicts when the job ends: its first values say little about its end.
-CURVE_EPOCHS = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.program_axis import last_epoch
-from coach.core.jobs.reasons import REFUSED, Reason, Retry
+from coach.core.jobs.reasons import OUT_OF_REACH, REFUSED, Reason, Retry
 from coach.core.jobs.transitions import is_late
 from coach.core.lifecycle import forecast, giving_back, probing, program_changes, spot_nodes, stopping_rules
 from coach.core.lifecycle.account_wait import same_wait, shortage
@@ -810,7 +810,7 @@ class Reducer:
         self._extend_in_time(job)
         message = f"with {allocation}"
         if stopping_rules.out_of_reach(job):
-            message += f"; {stopping_rules.OUT_OF_REACH}: coach why {job.name}"
+            message += f"; {OUT_OF_REACH}: coach why {job.name}"
         if (job.reason, job.message) != (reason, message):
             self._set_status(job, at, reason, message)
 

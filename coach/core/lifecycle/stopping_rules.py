@@ -28,8 +28,6 @@ EPOCHS_RESTING = 60
 #: The trend is that of so many of the latest full epochs, or of this part of all; its slope is so many times its
 #: standard error, or it is noise.
 TREND_EPOCHS, TREND_PART, TREND_ERRORS = 4, 1 / 3, 2.0
-#: The status of a job that goes on all the same has these words.
-OUT_OF_REACH = "its target looks out of reach"
 
 
 def rests(job: Job) -> bool:
@@ -89,12 +87,6 @@ def out_of_reach(job: Job) -> str | None:
         f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
         f"target {job.target:g}, after {epochs} epochs"
     )
-
-
-def doubt(message: str) -> str:
-    """That a target looks out of reach, where a status says so; else nothing."""
-    _, words, why = message.partition(OUT_OF_REACH)
-    return words + why
 
 
 def ends_early(job: Job) -> bool:
