@@ -15,6 +15,8 @@ from coach.cli.display.output import console
 
 #: Seconds that a command may take without a bar.
 PATIENCE = 2.0
+#: Seconds between two lines where there is no terminal.
+LINE_SECONDS = 60.0
 #: Columns of a line without the bar; a narrower terminal does without the end on the clock.
 WITHOUT_BAR = 48
 
@@ -30,14 +32,19 @@ class EndColumn(ProgressColumn):
 
 @contextmanager
 def progress_bar(
-    total: int, words: str = "simulating", screen: Console | None = None, patience: float = PATIENCE
+    total: int,
+    words: str = "simulating",
+    screen: Console | None = None,
+    patience: float = PATIENCE,
+    every: float = LINE_SECONDS,
 ) -> Iterator[Callable[[float], None]]:
     """Yields the function that takes how many of `total` are done (parts count).
 
     The bar is on `screen` (standard error) if that is a terminal, from `patience` seconds on, and vanishes at the end.
+    Elsewhere, as in a log, it is a line `every` so many seconds.
     """
     screen = screen or console(stderr=True)
-    began = time.monotonic()
+    began = said = time.monotonic()
     columns = [
         TextColumn("{task.description}"), BarColumn(max(4, min(40, screen.width - WITHOUT_BAR))),
         TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(), EndColumn(),
@@ -47,12 +54,20 @@ def progress_bar(
     bar = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
     task = bar.add_task(words, total=total)
 
+    def say(done: float) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= every and done > 0:
+            said = now
+            ends = datetime.now() + timedelta(seconds=(now - began) * (total - done) / done)
+            screen.print(f"{words}: {100 * done / total:.0f} %, ends {ends:%H:%M:%S}", highlight=False)
+
     def show(done: float) -> None:
         bar.update(task, completed=done)
         if not bar.live.is_started and time.monotonic() - began >= patience:
             bar.start()
 
     try:
-        yield show
+        yield show if screen.is_terminal else say
     finally:
         bar.stop()

@@ -36,3 +36,13 @@ def test_what_is_soon_done_has_no_bar() -> None:
 def test_without_a_terminal_there_is_no_bar() -> None:
     screen = Console(file=io.StringIO(), width=100)
     assert shown(0.0, screen) == ""
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+    screen = Console(file=io.StringIO(), width=100)
+    with progress_bar(4, "simulating", screen, every=0.0) as show:
+        for done in (0.0, 1.0, 3.0):
+            show(done)
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line[:16] for line in lines] == ["simulating: 25 %", "simulating: 75 %"]
+    assert all(re.search(r"ends \d\d:\d\d:\d\d$", line) for line in lines)
