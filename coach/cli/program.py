@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coach.core.errors import UserError
+from coach.core.spec.metric_source import WRITTEN
 
 if TYPE_CHECKING:
     from coach.jobfiles.load import LoadedJob
@@ -52,7 +53,7 @@ Metric = Annotated[
     typer.Option(
         metavar="PATTERN|SOURCE",
         help="Of a program: where the target's metric is: a regular expression for what it prints, with one group, "
-        "such as 'val loss: ([0-9.]+)'; or csv:FILE, jsonl:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or "
+        f"such as 'val loss: ([0-9.]+)'; or {WRITTEN}, lines or "
         "status, with #NAME where it has another name there. Without it, `name: 0.31`, `name=0.31`, `name 0.31`, lines "
         "of JSON and what the program sends are found.",
     ),

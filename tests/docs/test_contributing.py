@@ -51,3 +51,30 @@ def test_a_command_is_added_by_following_the_page(tmp_path: Path) -> None:
 
     assert coach(file.stem) == "0.0000\n"
     assert f"coach {file.stem}" in coach(file.stem, "--help") and f" {file.stem} " in coach("--help")
+
+
+def test_a_source_of_metrics_is_added_by_following_the_page(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "coach", tmp_path / "coach", ignore=shutil.ignore_patterns("__pycache__"))
+    (block,) = (block for block in blocks(PAGE) if block.words.startswith("file=coach/platforms/program_metrics/"))
+    for file, before, added in (
+        (block.words.removeprefix("file="), "_KINDS: dict", f"{block.text}\n\n"),
+        ("coach/platforms/program_metrics/files.py", '    "csv": _Csv,', '    "logfmt": _Logfmt,\n'),
+        ("coach/platforms/program_metrics/files.py", '    "csv": "metrics.csv",', '    "logfmt": "*.log",\n'),
+        ("coach/core/spec/metric_source.py", 'FILES = {"csv"', ""),
+    ):
+        text = (tmp_path / file).read_text()
+        assert text.count(before) == 1
+        new = text.replace(before, added + before if added else 'FILES = {"logfmt": "FILE", "csv"')
+        (tmp_path / file).write_text(new)
+    (tmp_path / "train.py").write_text(
+        "import time\n"
+        "for epoch in range(1, 40):\n"
+        "    with open('run.log', 'a') as file: print(f'epoch={epoch} loss={1 / epoch:.3f}', file=file)\n"
+        "    time.sleep(0.3)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COACH_HOME": str(tmp_path / "home")}
+    asked = ["run", "--budget", "unlimited", "--target", "loss=0.3", "--metric", "logfmt:run.log", "--"]
+    line = [sys.executable, "-m", "coach.cli.main", *asked, sys.executable, "train.py"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((tmp_path / "run.log").read_text().splitlines()) < 39  # it was stopped at the target

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 #: The metric that is the learning curve's axis.
 EPOCH = "epoch"
+#: The kinds of files that a metric may be read from, and what is named of each; `coach.platforms.program_metrics.files`
+#: has a reader for each.
+FILES = {"csv": "FILE", "jsonl": "FILE", "trainer-state": "FILE", "tensorboard": "FOLDER"}
+#: They, as people write them.
+WRITTEN = ", ".join(f"{kind}:{what}" for kind, what in FILES.items())
 #: What names another source of a metric than a pattern: a file, or what the program sends or prints by names. Behind #
 #: is the metric's name there.
 _SOURCE = re.compile(
-    r"(?:(?P<file>csv|jsonl|trainer-state|tensorboard):(?P<where>[^#\x00]+)|(?P<sent>lines|status))(?:#(?P<name>[^#\x00]+))?"
+    rf"(?:(?P<file>{'|'.join(FILES)}):(?P<where>[^#\x00]+)|(?P<sent>lines|status))(?:#(?P<name>[^#\x00]+))?"
 )
 
 #: A number as programs print it.
@@ -21,7 +26,7 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Inf
 class MetricSource:
     """Where a metric comes from.
 
-    `kind`: `pattern`, `lines`, `status`, or that of a file: `csv`, `jsonl`, `trainer-state` or `tensorboard`.
+    `kind`: `pattern`, `lines`, `status`, or that of a file: one of `FILES`.
 
     `where` is the pattern, or the file, in whose name * and ** may be; `name` is what the metric is called there.
     """

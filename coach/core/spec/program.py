@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from coach.core.spec.metric_source import MetricSource
+from coach.core.spec.metric_source import WRITTEN, MetricSource
 from coach.core.spec.types import (
     CrossFieldError,
     Duration,
@@ -81,8 +81,7 @@ def _words(metric: str) -> set[str]:
 def _source(text: str) -> str:
     if MetricSource.read("", text).kind != "pattern":
         return text
-    files = "csv:FILE, jsonl:FILE, trainer-state:FILE, tensorboard:FOLDER"
-    right = rf"such as 'val loss: ([0-9.]+)', or {files}, lines or status"
+    right = rf"such as 'val loss: ([0-9.]+)', or {WRITTEN}, lines or status"
     try:
         found = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:

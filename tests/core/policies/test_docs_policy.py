@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import re
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -55,3 +59,48 @@ def test_every_policy_is_in_the_tables() -> None:
     page = (DOCS / "reference/policies.md").read_text()
     missing = set(names()) - set(re.findall(r"^\| `([a-z0-9-]+)", page, re.MULTILINE))
     assert not missing, "write a row of each into a table of docs/reference/policies.md"
+
+
+def test_from_an_empty_package_to_a_table_of_each_job_under_ones_own_policy(tmp_path: Path) -> None:
+    """A researcher's first hour: a package, a trace, figures and tables, each in a process of its own."""
+    page = (DOCS / "how-to/write-a-policy.md").read_text()
+    code = re.search(r"```python file=(mypackage/policies.py)\n(.*?)```", page, re.DOTALL)
+    entry = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert code and entry
+    package, site = tmp_path / "package", tmp_path / "site"
+    (package / "mypackage").mkdir(parents=True)
+    (package / "mypackage/__init__.py").touch()
+    (package / code[1]).write_text(code[2])
+    project = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+    (package / "pyproject.toml").write_text(f'{project}[project]\nname = "mypackage"\nversion = "1.0"\n{entry[1]}')
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=package, check=True)
+    (wheel,) = (package / "dist").glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(site)
+
+    rows = "".join(f"job-{n},{n},100,4,1\n" for n in range(5))
+    (tmp_path / "jobs.csv").write_text(f"job,arrival,work,cpu,gpu\n{rows}")
+    asked = "simulate --trace jobs.csv --nodes 1x4x16x1 --policy fifo,newest-first --figure answer.svg"
+    environment = {**os.environ, "PYTHONPATH": str(site), "COACH_HOME": str(tmp_path / "home")}
+    line = [
+        sys.executable,
+        "-m",
+        "coach.cli.main",
+        *asked.split(),
+        "--jobs",
+        "of-jobs.csv",
+        "--timeline",
+        "over-time.csv",
+    ]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ends = {
+        (row["policy"], row["job"]): float(row["end"])
+        for row in csv.DictReader((tmp_path / "of-jobs.csv").read_text().splitlines())
+    }
+    assert [ends["fifo", f"job-{n}"] for n in range(5)] == [100, 200, 300, 400, 500]
+    # Each that comes preempts the one before; the last has it all, and then they go on, the newest first.
+    assert [ends["newest-first", f"job-{n}"] for n in range(5)] == [500, 401, 302, 203, 104]
+    waiting = list(csv.DictReader((tmp_path / "over-time.csv").read_text().splitlines()))
+    assert max(float(row["waiting"]) for row in waiting if row["policy"] == "fifo") == 4.0
+    assert {row["gpu_used"] for row in waiting[1:4]} == {"1.0"}
+    assert (tmp_path / "answer.svg").read_text().startswith("<?xml")
