@@ -328,7 +328,7 @@ def _page(
     file: Path, results: dict[str, list[Result]], clusters: dict[str, tuple[Node, ...]], notes: list[str]
 ) -> Path:
     """Write the answer as one page. Raises UserError."""
-    from coach.report.simulation_page import write_page
+    from coach.report.simulation.page import write_page
 
     rows = dict(zip(results, _rows(results), strict=True))
     return write_page(file, rows, results, clusters, notes, f"coach {shlex.join(sys.argv[1:])}")
@@ -379,7 +379,7 @@ def _figure_file(asked: str | None) -> Path | None:
 
 def _table_files(jobs: Path | None, timeline: Path | None) -> dict[str, Path]:
     """The files of tables that are asked for, by their options. Raises UserError for one that cannot be written."""
-    from coach.report.simulation_tables import check_ending
+    from coach.report.simulation.tables import check_ending
 
     asked = {option: path for option, path in (("--jobs", jobs), ("--timeline", timeline)) if path is not None}
     for option, path in asked.items():
@@ -395,7 +395,7 @@ def _files(
     write_page: Callable[[Path], Path],
 ) -> Iterator[str]:
     """Write the files that are asked for; a line for each. Raises UserError."""
-    from coach.report.simulation_tables import job_rows, timeline_rows, write_rows
+    from coach.report.simulation.tables import job_rows, timeline_rows, write_rows
 
     if figure is not None:
         from coach.report.figures.simulation import plot_simulated

@@ -60,7 +60,9 @@ NEEDS = {
     **dict.fromkeys(("platforms/local/devices.py visible", "platforms/local/devices.py _refuse_other_order"), "GPUs"),
     "jobfiles/own_prices.py keep": "a folder that cannot be written",
     "platforms/local/export_model.py export_mxnet": "a trained net",
-    "report/simulation_page.py write_page": "a simulation that has ended",
+    "report/simulation/page.py write_page": "a simulation that has ended",
+    "report/simulation/tables.py write_rows": "a simulation that has ended",
+    "report/simulation/tables.py _arrow": "an installation without pyarrow",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
 from coach.plugins import policy
-from coach.report.simulation_tables import check_ending, job_rows, timeline_rows, write_rows
+from coach.report.simulation.tables import check_ending, job_rows, timeline_rows, write_rows
 from coach.simulation.metrics import Result
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine

@@ -1,6 +1,6 @@
 """What a trace of the size of a real cluster takes, under every policy, in CPU seconds and MiB.
 
-    python -m benchmarks.decisions.cluster_trace [--policies fifo,srtf,...] [--jobs 500,2000,20000] [--write FOLDER]
+    python -m benchmarks.cluster_trace [--policies fifo,srtf,...] [--jobs 500,2000,20000] [--write FOLDER]
 
 The trace: 2,000 nodes of 64 cores, 512 GiB and 8 GPUs; jobs of 1, 2 or 4 workers of 1 to 12 cores and 0 to 8 GPUs
 each, 106,000 s on average (exponential), one every 10 s on average (Poisson); seed 1. Of 20,000 jobs 9,000 are there at
@@ -96,7 +96,7 @@ def queue(simulator: str) -> None:
 
 def measured(*arguments: str) -> list[str]:
     """What a process of its own prints for these arguments; [] where it did not end."""
-    line = [sys.executable, "-m", "benchmarks.decisions.cluster_trace", *arguments]
+    line = [sys.executable, "-m", "benchmarks.cluster_trace", *arguments]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     return done.stdout.split() if done.returncode == 0 else []
 
@@ -134,9 +134,7 @@ def main() -> None:
         lines.append(f"\nM/M/{SERVERS}, {CUSTOMERS:,} customers, {words}: {seconds} s of CPU, {mebibytes} MiB.")
         print(lines[-1], flush=True)
     if options.write:
-        head = (
-            f"`python -m benchmarks.decisions.cluster_trace`; target: {SECONDS} s and {MEGABYTES} MB for 20,000 jobs."
-        )
+        head = f"`python -m benchmarks.cluster_trace`; target: {SECONDS} s and {MEGABYTES} MB for 20,000 jobs."
         text = "\n".join(["# A trace of the size of a cluster", "", head, "", *lines, ""])
         (options.write / "cluster.md").write_text(text)
     return None

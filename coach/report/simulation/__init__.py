@@ -1,0 +1,1 @@
+"""The answer of a simulation for others: a page, and tables."""
