@@ -113,6 +113,8 @@ class WorkerPod:
             self._lost = self._lost or "its pod was deleted, not by Coach"
             return True
         self._seen = found
+        if pods.ending(found):  # also where Kubernetes, or another, ends it
+            self._run.ends(self, float(found["metadata"].get("deletionGracePeriodSeconds") or 0.0))
         ended = found.get("status", {}).get("phase") in ("Succeeded", "Failed")
         return ended or pods.terminated(found) is not None or bool(self._lost)
 

@@ -599,7 +599,7 @@ def test_a_pod_that_the_cluster_takes_is_made_again_only_where_the_program_can_r
 
 def test_a_program_gets_sigterm_a_grace_period_before_its_money_ends(opened: Any, server: ApiServer) -> None:
     async def body() -> None:
-        platform, node, _ = await opened()
+        platform, node, said = await opened()
         job = training_job()
         pods = await deploy(platform, node, job, FIRST)
         order = order_of(job, pods, due=time.time() + 6)
@@ -609,6 +609,7 @@ def test_a_program_gets_sigterm_a_grace_period_before_its_money_ends(opened: Any
         with pytest.raises(EpochError) as failed:
             await waiting
         assert failed.value.reason is Reason.DEADLINE_EXCEEDED
+        assert [signal for _, signal, _ in said.signals] == ["SIGTERM"]
         await finish(platform)
 
     runs(body, server)
