@@ -169,14 +169,12 @@ def _domain(text: str, values: str) -> Choices | Range:
             raise UserError(f"--set {text!r}: {what}; {_RIGHT}")
         return Range(float(low), float(high), log=bool(log), whole=whole)
     read, at = list[tuple[Value, str]](), 0
-    while at < len(values) or values.endswith(",", 0, at):
+    while not read or at < len(values) or values.endswith(",", 0, at):
         one = _LISTED.match(values, at)
         if one is None or "(" in (one[2] or ""):
             raise UserError(f'--set {text!r}: {_RIGHT}; a text with a comma in quotes: "64,64"')
         read.append((_scalar(one[2]), one[2]) if one[1] is None else (one[1], one[1]))
         at = one.end()
-    if not read:
-        raise UserError(f"--set {text!r}: {_RIGHT}")
     listed, typed = zip(*read, strict=True)
     if len({(isinstance(value, bool), value) for value in listed}) < len(listed):
         raise UserError(f"--set {text!r}: a value is there twice; to repeat trials: --seeds 3")

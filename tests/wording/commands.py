@@ -430,6 +430,7 @@ WRONG = {
         coach budget set team-a
         coach budget set team-a fifty
         coach budget set team-a 50USD/year
+        coach budget set team-a 50USD/9999d
         coach budget set 'Team A' 50USD
         coach budget set team-a 50USD --in nobody
         coach budget set team-a 50USD --timezone Berlin
