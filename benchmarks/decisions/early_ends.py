@@ -11,8 +11,7 @@ constants of `coach.core.lifecycle.stopping_rules` were chosen on the three task
 twice in a row; the others' is nine tenths of the way from the first value to the best, three epochs in a row.
 
 Each curve is one job: an epoch costs the same, and its budget is for so many epochs. *Before* is the rule until
-November 2026, which asked nothing of money. *No trend* is today's without its last condition: that the straight line
-through the latest values does not arrive within the budget.
+November 2026, which asked nothing of money.
 """
 
 from __future__ import annotations
