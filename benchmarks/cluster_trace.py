@@ -78,15 +78,14 @@ def queue(simulator: str) -> None:
         world = simpy.Environment()
         desk = simpy.Resource(world, SERVERS)
 
-        def customer(at: float, takes: float):  # type: ignore[no-untyped-def]
-            yield world.timeout(at)
+        def customer(takes: float) -> Iterator[Any]:
             with desk.request() as turn:
                 yield turn
                 yield world.timeout(takes)
 
         def source() -> Iterator[Any]:
             for at, took in zip(came, served, strict=True):
-                yield world.timeout(at - world.now)
+                yield world.timeout(max(0.0, at - world.now))
                 world.process(customer(took))
 
         world.process(source())
