@@ -391,7 +391,7 @@ class Handler:
             self._send(ev.PodLost(self.now(), action.job, pod.id, Reason.INTERNAL, _words(error)))
         else:
             node = "" if pod.node else deployed.node
-            self._send(ev.PodReady(self.now(), action.job, pod.id, deployed.address, node))
+            self._send(ev.PodReady(self.now(), action.job, pod.id, deployed.address, node, deployed.devices))
         finally:
             if self._deploying.get(pod.id) is asyncio.current_task():
                 del self._deploying[pod.id]

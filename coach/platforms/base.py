@@ -70,10 +70,14 @@ class GangSize:
 
 
 class Deployed(NamedTuple):
-    """A pod that is ready: its HTTP address (host:port), or, of a program, its identity; and the node that it is on."""
+    """A pod that is ready: its HTTP address (host:port), or, of a program, its identity; and the node that it is on.
+
+    `devices`: the GPUs that it was given, by index, model and UUID.
+    """
 
     address: str
     node: str
+    devices: tuple[str, ...] = ()
 
 
 class Cluster(NamedTuple):

@@ -212,6 +212,9 @@ class EventFormatter:
         where = f"to the checkpoint of {job.epochs[record.epochs - 1].name}" if record.epochs else "to the start"
         return f"back {where}: what came after it is trained again"
 
+    def _ready(self, _job: Job, record: ev.PodReady) -> str | None:
+        return f"{record.pod.name} has {', '.join(record.devices)}" if record.devices else None
+
     def _lost(self, job: Job, record: ev.PodLost) -> str:
         return f"{record.pod.name} is gone: {record.message}"
 
@@ -271,6 +274,7 @@ _FORMATTERS: dict[type, Any] = {
     ev.PricesChanged: EventFormatter._prices,
     ev.ModelAccepted: EventFormatter._accepted,
     ev.EpochFailed: EventFormatter._failed,
+    ev.PodReady: EventFormatter._ready,
     ev.PodLost: EventFormatter._lost,
     ev.ProgramSignalled: EventFormatter._signalled,
     act.RollBack: EventFormatter._back,

@@ -341,6 +341,7 @@ class JobList:
 class JobDetail:
     """One job with its epochs, its ledger, the steps that led to its allocation, its fitted models, and its file.
 
+    `devices`: which GPUs its workers have, in words.
     `considered`: the allocations of the last decision on a whole epoch, the chosen one first, `refused` in words.
     `convergence`: the fitted learning curve's parameters. `limits`: of its workers, and of its servers if it
     `has_servers`. `logs`: the folder of its functions' logs.
@@ -363,6 +364,7 @@ class JobDetail:
     speed_words: str
     limits: str
     has_servers: bool
+    devices: list[str]
     prices: str
     epoch_samples: int | None
     checkpoint: str | None

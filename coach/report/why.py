@@ -44,6 +44,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
         lines += _queue(job, jobs, nodes, now)
     if job.reason in RESUMABLE:
         lines += _next_command(job)
+    lines += devices(job)
     if job.reasons and job.pods:
         lines.append(f"Decided for {'a mini-epoch' if job.kind is EpochKind.PROBE else 'an epoch'} with {job.desired}:")
         lines += [f"  {step.text(job.name)}" for step in job.reasons]
@@ -54,6 +55,11 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if (found := enough(job)) is not None:
         lines.append(f"Budget: {found.words}")
     return lines
+
+
+def devices(job: Job) -> list[str]:
+    """Which GPUs its workers have, a line each: `digits-worker-0 has GPU 0 (NVIDIA H100, GPU-...)`."""
+    return [f"{pod.name} has {', '.join(held.devices)}" for pod, held in sorted(job.pods.items()) if held.devices]
 
 
 def _next_command(job: Job) -> Iterator[str]:

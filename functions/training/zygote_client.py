@@ -12,6 +12,9 @@ from training import ipc
 #: The environment variable that names a template's socket on this machine.
 TEMPLATE_VARIABLE = "COACH_ZYGOTE_TEMPLATE"
 
+#: The environment variable that says which GPUs a process sees, to the driver, when it first asks for one.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 class ZygoteHandle:
     """A running zygote. `socket` turns readable when it has something to say or is gone.
@@ -67,6 +70,11 @@ def _own() -> ZygoteHandle:
     return ZygoteHandle(ours, writer, process.pid, process)
 
 
+def _visible() -> dict[str, str]:
+    """Which GPUs this function sees, and so its zygote; a template was started with other variables."""
+    return {VISIBLE: os.environ[VISIBLE]} if VISIBLE in os.environ else {}
+
+
 def _from_template(path: str) -> ZygoteHandle | None:
     ours, theirs = ipc.pair()
     reader, writer = os.pipe()
@@ -76,7 +84,7 @@ def _from_template(path: str) -> ZygoteHandle | None:
         with contextlib.suppress(OSError):
             template.connect(path)
             descriptors = (theirs.fileno(), reader, sys.__stderr__.fileno())
-            if ipc.send(template, {"op": "zygote", "asking": os.getpid()}, descriptors):
+            if ipc.send(template, {"op": "zygote", "asking": os.getpid(), "env": _visible()}, descriptors):
                 answer = ipc.receive(template)[0]
     os.close(reader)
     if answer is None:

@@ -51,6 +51,7 @@ NEEDS = {
         ),
         "a handler that starts",
     ),
+    "cli/jobs/ps.py _show_devices": "a cluster",
     "cli/jobs/search.py _run": "a service, or a search that has begun",
     "handler/search/samplers.py _optuna": "an installation without Optuna",
     "report/figures/search.py plot": "a search that has begun",

@@ -91,11 +91,15 @@ class JobSubmitted(JobEvent):
 
 @dataclass(frozen=True, slots=True)
 class PodReady(JobEvent):
-    """A pod responds and can join a gang. `node` is its node, if its DeployPods named none."""
+    """A pod responds and can join a gang. `node` is its node, if its DeployPods named none.
+
+    `devices`: the GPUs that it was given, by index, model and UUID, where Coach gives them.
+    """
 
     pod: PodId
     address: str
     node: str = ""
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def _pod_ready(job: Job, event: ev.PodReady) -> None:
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
         held.ready = True
-        held.address = event.address
+        held.address, held.devices = event.address, event.devices
         if event.node:
             held.pod = replace(held.pod, node=event.node)
 

@@ -76,6 +76,7 @@ class Held:
     ready: bool = False
     releasing: bool = False
     address: str = ""
+    devices: tuple[str, ...] = ()  #: its GPUs, where Coach gives them
     warm: bool = False  #: it has finished an epoch: framework, model and data are loaded
 
 

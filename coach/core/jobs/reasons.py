@@ -97,6 +97,7 @@ class Reason(StrEnum):
     CHECKPOINT_INVALID = "CheckpointInvalid", "the last checkpoint cannot be read", None, Retry.BOUNDED
     STORAGE_FAILED = "StorageFailed", "storage failed", None, Retry.BOUNDED
     OUT_OF_MEMORY = "OutOfMemory", "a function needed more memory than it requested"
+    DEVICE_MEMORY = "DeviceMemory", "a GPU's memory did not suffice"
     POD_REFUSED = "PodRefused", "the cluster refuses its pods as they are described"
     PEER_LOST = "PeerLost", "a function's training process died", None, Retry.BOUNDED
     FUNCTION_LOST = "FunctionLost", "a function died", None, Retry.BOUNDED

@@ -40,6 +40,10 @@ class DevicePool:
         """Those that it has."""
         return [lease.device for lease in self._leases.get(pod, ())]
 
+    def words(self, pod: PodId) -> tuple[str, ...]:
+        """The same, by index, model and UUID."""
+        return tuple(map(str, self.of(pod)))
+
     def descriptors(self, pod: PodId) -> Sequence[int]:
         """Of the sockets of its leases, for the process that keeps them."""
         return [lease.socket.fileno() for lease in self._leases.get(pod, ())]

@@ -93,17 +93,22 @@ def by_nvml() -> bool:
     return _nvml() is not None
 
 
-def all_devices() -> list[Device]:
-    """The devices of this machine that work, in NVML's order; a GPU that is cut into MIG instances is these."""
+def all_devices(*, lost: bool = False) -> list[Device]:
+    """The devices of this machine that work, in NVML's order; a GPU that is cut into MIG instances is these.
+
+    `lost`: those that do not work as well, of which only the index is known; `model` is then what NVML says.
+    """
     nvml = _nvml()
     if nvml is None:
         return _by_driver()
     found: list[Device] = []
     for index in range(nvml.nvmlDeviceGetCount()):
-        with contextlib.suppress(nvml.NVMLError):  # it has fallen off the bus
+        try:
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
             whole = _device(nvml, gpu, index)
             found += _instances(nvml, gpu, whole) or [whole]
+        except nvml.NVMLError as error:  # it has fallen off the bus
+            found += [Device("", index, str(error))] if lost else []
     return found
 
 
@@ -252,6 +257,22 @@ def problem(device: Device) -> str:
     except nvml.NVMLError as error:
         return str(error)
     return ""
+
+
+def use(device: Device) -> tuple[float | None, float | None, float | None]:
+    """GiB used, percent of the time busy, and watts, as NVML has them now; None where it does not."""
+    nvml = _nvml()
+    found: list[float | None] = [None, None, None]
+    if nvml is not None and device.uuid:
+        with contextlib.suppress(nvml.NVMLError):
+            at = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
+            with contextlib.suppress(nvml.NVMLError):
+                found[0] = nvml.nvmlDeviceGetMemoryInfo(at).used / GIB
+            with contextlib.suppress(nvml.NVMLError):  # of a MIG instance the GPU alone is known
+                found[1] = float(nvml.nvmlDeviceGetUtilizationRates(at).gpu)
+            with contextlib.suppress(nvml.NVMLError):
+                found[2] = nvml.nvmlDeviceGetPowerUsage(at) / 1000.0
+    return found[0], found[1], found[2]
 
 
 def processes(device: Device) -> list[Process]:

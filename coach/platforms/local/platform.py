@@ -111,6 +111,8 @@ class LocalPlatform:
             for pod, why in lost.items():
                 if self._program_nodes.pop(pod, None) is not None:
                     self._events.pod_lost(pod, Reason.DEVICE_LOST, why)
+                else:
+                    await self._give_up(pod, why)
             await asyncio.gather(*ending)
             await self._see_taken()
 
@@ -173,7 +175,7 @@ class LocalPlatform:
                 )
             await self._take_devices(pod, spec)
             self._program_nodes[pod.id] = pod.node
-            return Deployed("", pod.node)
+            return Deployed("", pod.node, self._devices.words(pod.id))
         logs = self._logs(pod.id.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
         address = f"{next(self._addresses[pod.node])}:{PORT}"
@@ -181,6 +183,8 @@ class LocalPlatform:
             runtime = await self._runtime(spec.spec.framework)
         except PermanentError as error:
             raise PodError(Reason.POD_REFUSED, str(error)) from error
+        await self._take_devices(pod, spec)
+        seen = self._devices.of(pod.id) if pod.requests.gpu else None
         function = None
         try:
             function = await runtime.launch(
@@ -190,6 +194,7 @@ class LocalPlatform:
                 log_path=logs / f"{pod.id.name}.log",
                 cpus=self._cores.get(pod.node),
                 network=self._namespace(pod.node),
+                env=self._devices.environment(seen, {}),
             )
             self._processes[pod.id] = function
             await function.wait_ready(READY_SECONDS)
@@ -198,10 +203,11 @@ class LocalPlatform:
             if function:
                 function.kill()
                 await function.wait()
+            self._devices.give_back([pod.id])
             raise PodError(Reason.FUNCTION_LOST, f"{pod.id.name} did not start: {error}") from error
         self._calls.add(address, function.socket)
         self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, function))
-        return Deployed(address, pod.node)
+        return Deployed(address, pod.node, self._devices.words(pod.id))
 
     async def _take_devices(self, pod: Pod, spec: TrainingJob) -> None:
         program = spec.spec.program
@@ -296,6 +302,7 @@ class LocalPlatform:
         await self._ended(function)
         self._processes.pop(pod, None)
         self._watchers.pop(pod, None)
+        self._devices.give_back([pod])
         why = self._given_up.pop(pod, f"{pod.name} ended by itself, or was killed")
         self._events.pod_lost(pod, Reason.FUNCTION_LOST, why)
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import socket
@@ -421,6 +422,11 @@ class Run:
         if self._stopped is not None:
             reason, words = self._stopped
             return reason, f"{words} {time}"
+        for worker, end in zip(self._workers, ends, strict=True):
+            if end.code and not end.cause and (said := _DEVICE_MEMORY.search(end.words)):
+                seen = ", ".join(map(str, self.sees.get(worker.name, ())))
+                on = f"; on {seen}" if seen else ""
+                return Reason.DEVICE_MEMORY, f"{worker.name} {time}: {said[0].strip()[:500]}{on}; {_LESS}"
         for cause, reason in _REASONS.items():
             ended_so = [(rank, end) for rank, end in enumerate(ends) if end.cause == cause and (cause or end.code)]
             for rank, end in ended_so[:1]:
@@ -428,6 +434,14 @@ class Run:
                 return reason, who + _words(end, time)
         return Reason.PROGRAM_ENDED, time
 
+
+#: What frameworks say where a GPU has too little memory: PyTorch, CUDA and its libraries, XLA (JAX), TensorFlow.
+_DEVICE_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU)\W+out of memory.*|CUDA_ERROR_OUT_OF_MEMORY.*|cudaMalloc failed: out of memory.*"
+    r"|cudaErrorMemoryAllocation.*|CUBLAS_STATUS_ALLOC_FAILED.*|RESOURCE_EXHAUSTED.*|OOM when allocating.*",
+    re.IGNORECASE,
+)
+_LESS = "the same again would end so too: take smaller batches, lower precision, or GPUs with more memory"
 
 #: What ended a program, in the order in which causes explain the others.
 _REASONS = {

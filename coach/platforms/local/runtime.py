@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from coach.core.errors import PermanentError, TemporaryError
@@ -190,14 +191,16 @@ class Runtime:
         log_path: Path,
         cpus: Sequence[int] | None,
         network: str | None,
+        env: Mapping[str, str] = MappingProxyType({}),
     ) -> FunctionProcess:
-        """Have a function forked; it may not be ready yet. Raises CoachError."""
+        """Have a function forked, with these variables; it may not be ready yet. Raises CoachError."""
         order = {
             "role": role,
             "address": address,
             "log": str(log_path.resolve()),
             "cpus": list(cpus) if cpus else None,
             "network": network,
+            "env": dict(env),
         }
         problem: OSError | None = None
         for _ in range(2):

@@ -31,7 +31,7 @@ from coach.report.model_card import chosen_epoch, model_card
 from coach.report.models import curve_words, speed_rows, speed_words
 from coach.report.row_types import JobDetail, JobDetails, JobList, Why
 from coach.report.status import epoch_rows, forecast_rows
-from coach.report.why import waiting
+from coach.report.why import devices, waiting
 from coach.service import schemas
 from coach.service.function_logs import log_files, read
 from coach.service.job_history import Books, Stories
@@ -263,6 +263,7 @@ def job_detail(found: Job, row: JobDetails, books: Books, home: StateDirectory) 
         speed_words=speed_words(found),
         limits=formatting.limits(found.minimum, found.maximum),
         has_servers=found.maximum.servers > 0,
+        devices=devices(found),
         prices=found.price_book.name,
         epoch_samples=found.epoch_samples,
         checkpoint=found.weights or None,

@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import NoReturn
@@ -57,7 +57,8 @@ class Order:
 
     With the path of a Unix `socket` it is asked there, and keeps others from its address; else who has the `key` asks.
     `log` is a file, by default what was the standard output. `network` is the path of a network namespace. After
-    `idle_seconds` without a request the function ends: its handler is gone.
+    `idle_seconds` without a request the function ends: its handler is gone. `env`: variables that it and its zygotes
+    have, such as which GPUs they see.
     """
 
     role: str
@@ -70,6 +71,7 @@ class Order:
     cpus: list[int] | None = None
     network: str | None = None
     idle_seconds: float | None = None
+    env: dict[str, str] = field(default_factory=dict)
 
 
 class _Health(BaseHTTPRequestHandler):

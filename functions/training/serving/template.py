@@ -3,7 +3,7 @@
 It imports the framework once, then forks for those that connect to its socket and send
 
     {"op": "zygote", "asking"}  the function's process id, with three descriptors: the zygote's end of a socket pair,
-                                the reading end of its lifeline, and its standard error
+                                the reading end of its lifeline, and its standard error; `env`: variables for it
     {"op": "function", ...}     with the fields of an Order (training/serving/serve.py) and one descriptor, the reading
                                 end of its lifeline
 
@@ -75,6 +75,7 @@ class Template:
             os.close(self._kept)
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.environ.update(message.get("env", {}))
         if message.pop("op") == "zygote":
             function, lifeline, stderr = descriptors
             connection.close()

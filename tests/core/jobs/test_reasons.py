@@ -23,6 +23,7 @@ ATTEMPTS = {
     Reason.DATA_INVALID: Retry.NEVER,
     Reason.LOSS_NOT_FINITE: Retry.NEVER,
     Reason.OUT_OF_MEMORY: Retry.NEVER,
+    Reason.DEVICE_MEMORY: Retry.NEVER,
     Reason.POD_REFUSED: Retry.NEVER,
     Reason.CHECKPOINT_MISSING: Retry.BOUNDED,
     Reason.CHECKPOINT_INVALID: Retry.BOUNDED,

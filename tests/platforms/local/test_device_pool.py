@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from coach.core.jobs.job import Job
 from coach.platforms.local.devices import VISIBLE
 from tests.gpus import Gpus, gpus, new_uuid
+from tests.platforms.local.test_platform import ended, handler_on, job, submit
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -29,7 +32,7 @@ seen.with_suffix(".new").write_text(json.dumps({name: os.environ.get(name) for n
 seen.with_suffix(".new").rename(seen)
 epoch = 0
 while not Path(os.environ["SEEN"], "end").exists():
-    time.sleep(0.5)
+    time.sleep(1)
     print(f"epoch {epoch}: loss: {0.98**epoch}", flush=True)
     epoch += 1
 print(f"epoch {epoch}: loss: 0.1", flush=True)
@@ -48,6 +51,7 @@ class Box:
     def run(self, name: str, *options: str, who: str = "me", **env: str) -> subprocess.Popen[bytes]:
         """`coach run` of PROGRAM."""
         needs = ["--cpu", "0.1", "--memory", "128Mi", "--budget", "unlimited", "--target", "loss=0.2"]
+        needs += ["--metric", "loss: (.+)"]
         return self.start("run", "--name", name, *needs, *options, "--", sys.executable, "program.py", who=who, **env)
 
     def start(self, *words: str, who: str = "me", **env: str) -> subprocess.Popen[bytes]:
@@ -242,3 +246,41 @@ def test_nodes_with_more_gpus_than_there_are_is_an_error(box: Box) -> None:
     (box.folder / "nodes.yaml").write_text("nodes:\n- {name: a, cpu: 1, memory: 1Gi, gpu: 3}\n")
     said = box.refused("a", "--gpus", "1", "--nodes", "nodes.yaml")
     assert "3 GPUs in all, but Coach finds 2 on this machine" in said
+
+
+MODEL = """
+import os
+from pathlib import Path
+from mxnet import gluon
+
+def net():
+    Path(SEEN, f"{os.getpid()}").write_text(str(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    return gluon.nn.Dense(10)
+
+def loss():
+    return gluon.loss.SoftmaxCrossEntropyLoss()
+"""
+
+
+@pytest.mark.mxnet
+@pytest.mark.usefixtures("one_template")
+def test_the_worker_of_a_model_file_sees_its_own_gpu_alone(box: Box) -> None:
+    model = box.folder / "says.py"
+    model.write_text(MODEL.replace("SEEN", repr(str(box.folder / "seen"))))
+    wanted = {"workers": {"max": 1}, "servers": {"max": 1}, "maxEpochs": 1, "target": {"loss": 1e-9}}
+    resources = job("a", box.folder).spec.resources.model_dump(by_alias=True)
+    resources["worker"]["gpu"] = 1
+    names = ("one", "two")
+
+    async def main() -> list[Job]:
+        async with handler_on(box.folder, "") as handler:
+            for name in names:
+                spec = {"model": {"file": model.as_uri()}, "resources": resources, **wanted}
+                submit(handler, job(name, box.folder, budget={"unlimited": True}, **spec), box.folder)
+            await handler.wait(ended(handler, *names))
+            return [handler.jobs[name] for name in names]
+
+    jobs = asyncio.run(main())
+    assert [one.full_epoch_count for one in jobs] == [1, 1], [one.message for one in jobs]
+    seen = {file.read_text() for file in box.folder.glob("seen/*")}
+    assert set(box.gpus.uuids) <= seen and seen <= {*box.gpus.uuids, ""}  # parameter servers see none

@@ -561,3 +561,28 @@ def test_a_report_that_reaches_the_target_is_not_replaced_by_the_next(tmp_path: 
     script = f"import time\n{loop}\ntime.sleep(9)"
     trained, _ = train(tmp_path, job(tmp_path, script))
     assert trained.reason is Reason.TARGET_REACHED
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 79 GiB",
+            "Tried to allocate 2.00 GiB",
+        ),
+        (
+            "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1024 bytes.",
+            "1024 bytes",
+        ),
+        ("CUDA error: CUDA_ERROR_OUT_OF_MEMORY: Speicher reicht nicht", "CUDA_ERROR_OUT_OF_MEMORY"),
+    ],
+    ids=["PyTorch", "XLA", "CUDA"],
+)
+def test_too_little_memory_of_a_gpu_is_a_reason_of_its_own_and_is_not_tried_again(
+    tmp_path: Path, said: str, kept: str
+) -> None:
+    spec = job(tmp_path, f"raise SystemExit({said!r})").to_json()
+    spec["spec"]["program"]["resumes"] = True
+    trained, _ = train(tmp_path, TrainingJob.from_json(spec))
+    assert (trained.reason, trained.attempts) == (Reason.DEVICE_MEMORY, 1)
+    assert kept in trained.message and "smaller batches" in trained.message
