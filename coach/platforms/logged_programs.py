@@ -168,6 +168,8 @@ class LoggedRun(Run):
         return any(worker.disrupted for worker in self._workers)
 
     def _stopped_because(self, ends: Any) -> tuple[Reason, str]:
+        if self._stopped is None and (cancelled := [end for end in ends if end.cause == "cancelled"]):
+            return Reason.CANCELLED_OUTSIDE, cancelled[0].words
         reason, words = super()._stopped_because(ends)
         if self.resumes and self._stopped is None and self.disrupted:
             return Reason.DISRUPTED, words

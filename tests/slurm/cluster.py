@@ -149,6 +149,11 @@ class SlurmCluster:
             process.kill()
             process.wait()
 
+    def kill_steps(self, node: str) -> None:
+        """Kill all processes that a node has, as when it loses its power."""
+        mine = set(_marked(f"SLURM_CONF={self.folder}/slurm.conf"))
+        _kill_all(mine & set(_marked(f"SLURMD_NODENAME={node}")))
+
     def until(self, there: Callable[[], object]) -> None:
         """Wait for something."""
         late = time.monotonic() + READY_SECONDS

@@ -106,6 +106,7 @@ class Reason(StrEnum):
     STALLED = "Stalled", "its functions made no progress", None, Retry.BOUNDED
     DEADLINE_EXCEEDED = "DeadlineExceeded", "the epoch did not end by its deadline", None, Retry.BOUNDED
     PROGRAM_FAILED = "ProgramFailed", "the program failed"
+    CANCELLED_OUTSIDE = "CancelledOutside", "cancelled by another than Coach; it can be resumed"
     HANDLER_RESTARTED = "HandlerRestarted", "the handler restarted", None, Retry.FREE
     DISRUPTED = "Disrupted", "the cluster took a function away", None, Retry.FREE
     INTERNAL = "Internal", "an error inside a function", None, Retry.BOUNDED

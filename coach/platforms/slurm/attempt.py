@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -23,12 +24,13 @@ LOOK_SECONDS = 0.5
 INTERVAL = 15.0
 #: Bytes that are read at once.
 CHUNK = 1 << 20
+#: What Slurm writes into a job's output when it has ended a process for its memory.
+_OUT_OF_MEMORY = re.compile(r"oom[-_ ]kill|exceeded( job| step)? memory limit", re.IGNORECASE)
 #: What Slurm's states mean for a worker that was ended.
 _WORDS = {
     "TIMEOUT": "Slurm ended it at its time limit",
     "PREEMPTED": "Slurm gave its nodes to another job (PREEMPTED)",
     "NODE_FAIL": "a node of it failed (NODE_FAIL)",
-    "CANCELLED": "it was cancelled in Slurm, not by Coach (scancel)",
     "FORGOTTEN": "Slurm has forgotten it",
 }
 
@@ -57,8 +59,8 @@ class Attempt:
         #: As Slurm says it last, and the reason for it; the former is one of `queue.ENDED`, or FORGOTTEN, at the end.
         self.entry: queue.Entry | None = None
         self.over = ""
-        #: Looks at Slurm's queue in which it was not, in a row.
-        self.missed = 0
+        #: Looks at Slurm's queue in which it was not, in a row, and in which it waited.
+        self.missed = self.waited = 0
         self.looked = asyncio.Event()
         self._wanted: dict[str, Any] = {}
 
@@ -100,11 +102,18 @@ class Attempt:
         self.entry = entry or self.entry
         if entry is not None:
             self.id = entry.id
+            self.waited += entry.state == "PENDING"
             self.over = entry.state if entry.state in queue.ENDED else ""
         elif self.missed >= 2 and (self.id or self.unwanted < float("inf")):
             self.over = self.over or "FORGOTTEN"
         self.looked.set()
         self.looked = asyncio.Event()
+
+    def printed(self) -> str:
+        """What Slurm and the batch script have printed last."""
+        with contextlib.suppress(OSError):
+            return " ".join((self.folder / "slurm.out").read_text(errors="replace").split())[-1000:]
+        return ""
 
     @property
     def finished(self) -> bool:
@@ -131,7 +140,7 @@ class RankWorker:
         self.pod, self.name, self.attempt = pod, pod.name, attempt
         self.disrupted = False
         self._memory, self._log, self._files = memory, log, files
-        self._cause = self._lost = ""
+        self._cause, self._lost = "", False
 
     def began(self) -> int:
         """When it started, on its node's clock."""
@@ -155,7 +164,7 @@ class RankWorker:
 
     def lose(self, words: str) -> None:
         """It is gone."""
-        self._lost = words
+        self._lost = True
 
     async def _follow(self, printed: Printed) -> Ended:
         try:
@@ -220,10 +229,12 @@ class RankWorker:
             while not self.attempt.over:
                 await self.attempt.looked.wait()
             state = self.attempt.over
-            if state == "OUT_OF_MEMORY":
+            if state == "OUT_OF_MEMORY" or _OUT_OF_MEMORY.search(self.attempt.printed()):
                 return Ended(code, "memory", "", seconds, self._memory)
+            if state == "CANCELLED":
+                return Ended(code, "cancelled", f"Slurm job {self.attempt.id}, by scancel", seconds)
             if cause != "":
                 self.disrupted = state in queue.TAKEN_AWAY
                 words = _WORDS.get(state, f"Slurm ended it ({state})")
-                return Ended(code or 143, "lost", self._lost or f"{words}, job {self.attempt.id}", seconds)
+                return Ended(code or 143, "lost", f"{words}, job {self.attempt.id}", seconds)
         return Ended(code, "", last, seconds)

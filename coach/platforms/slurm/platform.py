@@ -308,7 +308,7 @@ class SlurmPlatform:
             async with self._submitting:
                 attempt.id = (await queue.command(*words, env=env)).strip().partition(";")[0]
         except TemporaryError as error:
-            self._say(attempt.job, Reason.PODS_DELAYED, f"Slurm does not answer; waiting for it: {error}")
+            self._say(attempt.job, Reason.PLACING, f"Slurm does not answer; waiting for it: {error}")
             looks = 0
             while looks < 2 and not attempt.id:
                 await asyncio.sleep(interval())
@@ -316,15 +316,20 @@ class SlurmPlatform:
                     attempt.seen((await queue.queue(self._handler)).get(attempt.token))
                     looks += 1
 
-    async def _drop(self, job: str) -> None:
-        """End the Slurm job that a job uses, or is submitting."""
+    def _drop(self, job: str) -> Coroutine[Any, Any, None]:
+        """Take from a job the Slurm job that it uses, or is submitting; what is returned ends it."""
         if (current := self._current.pop(job, None)) is not None:
             current.cancel()
-            await asyncio.gather(current, return_exceptions=True)
         self._waiting.pop(job, None)
-        for attempt in list(self.attempts.values()):
-            if attempt.job == job and attempt.unwanted == math.inf:
+        mine = [one for one in self.attempts.values() if one.job == job and one.unwanted == math.inf]
+        for attempt in mine:
+            attempt.unwanted = self._clock()
+
+        async def ends() -> None:
+            for attempt in mine:
                 await self._end(attempt)
+
+        return ends()
 
     async def _end(self, attempt: Attempt) -> None:
         """End a Slurm job whose program has ended, or never began."""
@@ -356,7 +361,7 @@ class SlurmPlatform:
                     await self._nodes()
             except CoachError as error:
                 for job in list(self._waiting):
-                    self._say(job, Reason.PODS_DELAYED, f"Slurm does not answer; waiting for it: {error}")
+                    self._say(job, Reason.PLACING, f"Slurm does not answer; waiting for it: {error}")
 
     async def _heard(self, there: Mapping[str, queue.Entry]) -> None:
         """What one look at the queue says of all jobs. What nobody needs is ended, also what was accepted too late."""
@@ -373,13 +378,16 @@ class SlurmPlatform:
                 del self.attempts[attempt.token]
                 await asyncio.to_thread(shutil.rmtree, attempt.folder, ignore_errors=True)
             elif now is not None and now.state == "PENDING" and now.reason != "None":
-                self._say(attempt.job, *queue.waits(now))
+                reason, words = queue.waits(now)
+                # Slurm looks for room once in a while: a smaller job is worth it only after that.
+                early = reason is Reason.WAITING_CAPACITY and attempt.waited < 3
+                self._say(attempt.job, Reason.PLACING if early else reason, words)
 
     def _say(self, job: str, reason: Reason, words: str) -> None:
         """What a job waits for, where that has changed."""
         pod, said = self._waiting.get(job, (None, ""))
-        if pod is not None and said != words:
-            self._waiting[job] = pod, words
+        if pod is not None and said != f"{reason} {words}":
+            self._waiting[job] = pod, f"{reason} {words}"
             self._events.pod_pending(pod, reason, words)
 
     async def _nodes(self) -> None:
@@ -399,13 +407,10 @@ class SlurmPlatform:
 
 def _never_began(attempt: Attempt) -> tuple[Reason, str]:
     if attempt.over == "CANCELLED":
-        words = f"Slurm job {attempt.id} was cancelled before it began, not by Coach (scancel)"
-        return Reason.POD_REFUSED, f"{words}; coach resume {attempt.job}"
-    printed = ""
-    with contextlib.suppress(OSError):
-        printed = " ".join((attempt.folder / "slurm.out").read_text(errors="replace").split())[-1000:]
-    words = f"Slurm job {attempt.id} ended before its program began ({attempt.over})"
-    return Reason.FUNCTION_LOST, f"{words}; it printed: {printed}" if printed else words
+        return Reason.CANCELLED_OUTSIDE, f"Slurm job {attempt.id}, before it began, by scancel"
+    words, printed = f"Slurm job {attempt.id} ended before its program began ({attempt.over})", attempt.printed()
+    reason = Reason.DISRUPTED if attempt.over in queue.TAKEN_AWAY else Reason.FUNCTION_LOST
+    return reason, f"{words}; it printed: {printed}" if printed else words
 
 
 def _directory(spec: TrainingJob) -> Path:

@@ -49,12 +49,12 @@ _WAITS = {
     "AccountNotAllowed": (Reason.MISCONFIGURED, "its account may not use this partition"),
     "InvalidAccount": (Reason.MISCONFIGURED, "its account is not valid"),
     "InvalidQOS": (Reason.MISCONFIGURED, "its QOS is not valid"),
-    "JobHeldUser": (Reason.PODS_DELAYED, "it is held: scontrol release ID"),
-    "JobHeldAdmin": (Reason.PODS_DELAYED, "an administrator holds it"),
-    "BeginTime": (Reason.PODS_DELAYED, "its begin time has not come"),
-    "Dependency": (Reason.PODS_DELAYED, "a job that it depends on has not ended"),
+    "JobHeldUser": (Reason.PLACING, "it is held: scontrol release ID"),
+    "JobHeldAdmin": (Reason.PLACING, "an administrator holds it"),
+    "BeginTime": (Reason.PLACING, "its begin time has not come"),
+    "Dependency": (Reason.PLACING, "a job that it depends on has not ended"),
     "Reservation": (Reason.NODES_UNAVAILABLE, "its reservation has not begun"),
-    "Licenses": (Reason.QUOTA_EXCEEDED, "it waits for licences"),
+    "Licenses": (Reason.WAITING_CAPACITY, "it waits for licences"),
 }
 _LIMITS = {"QOS": "its QOS", "Assoc": "your account", "MaxSubmit": "your account"}
 _OF_WHAT = {
@@ -135,10 +135,10 @@ async def queue(handler: str) -> dict[str, Entry]:
 def waits(entry: Entry) -> tuple[Reason, str]:
     """Why a job waits, in the field's words, and when Slurm expects it to start."""
     word = entry.reason.split(",")[0].strip("() ")
-    reason, words = _WAITS.get(word, (Reason.PODS_DELAYED, ""))
+    reason, words = _WAITS.get(word, (Reason.PLACING, ""))
     if not words and (whose := next((said for key, said in _LIMITS.items() if word.startswith(key)), "")):
         of = next((said for key, said in _OF_WHAT.items() if key in word), "what may be used")
-        reason, words = Reason.QUOTA_EXCEEDED, f"a limit on {of} of {whose} is reached"
+        reason, words = Reason.WAITING_CAPACITY, f"a limit on {of} of {whose} is reached"
     start = f"; expected to start at {entry.start.replace('T', ' ')}" if entry.start[:1].isdigit() else ""
     return reason, f"Slurm job {entry.id}: {words or 'Slurm says why'} ({entry.reason}){start}"
 
