@@ -8,3 +8,4 @@ class OptionalFeature(StrEnum):
 
     GO = "go"
     KUBERNETES = "kubernetes"
+    SLURM = "slurm"

@@ -191,25 +191,27 @@ class LoggedRun(Run):
 
 
 class LoggedPrograms:
-    """The programs of all jobs of a handler. `lose` reports a worker as lost, and ends what is left of it.
+    """The programs of all jobs of a handler."""
 
-    `signalled` is called with a job and a signal that its program got, `not_found` with what it prints in place of its
-    metric.
-    """
-
-    def __init__(
-        self,
-        now: Callable[[], float],
-        lose: Callable[[PodId, Reason, str], None],
-        signalled: Callable[[str, str, float], None],
-        not_found: Callable[[str, str], None],
-    ) -> None:
-        self._now, self._lose, self._signalled, self._not_found = now, lose, signalled, not_found
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         #: By job: when its last program was asked to end, until it is started again.
         self._ended: dict[str, float] = {}
         self._runs: dict[str, LoggedRun] = {}
         self._epochs: dict[str, LoggedRun] = {}
         self._ending: dict[str, LoggedRun] = {}
+
+    def lose(self, pod: PodId, reason: Reason, message: str) -> None:
+        """Report a worker as lost, and end what is left of it."""
+        raise NotImplementedError
+
+    def signalled(self, job: str, signal: str, grace: float) -> None:
+        """A job's program got a signal."""
+        raise NotImplementedError
+
+    def not_found(self, job: str, message: str) -> None:
+        """A job's program does not print its metric; what it prints in place of it."""
+        raise NotImplementedError
 
     def worker(self, pod: PodId, order: EpochOrder) -> LoggedWorker:
         """The worker of a program that runs already."""
@@ -227,16 +229,16 @@ class LoggedPrograms:
         """Whether the job's program is being followed: what happens to its workers is an epoch's end."""
         return job in self._runs
 
-    async def run_epoch(self, order: EpochOrder) -> EpochReport:
-        """Wait for the program's next report. Raises EpochError."""
+    async def run_epoch(self, order: EpochOrder, progress: object = None) -> tuple[EpochReport, int]:
+        """Wait for the program's next report; nothing is called for it. Raises EpochError."""
         action = order.action
         run = self._runs.get(action.job)
         if run is None or run.group != action.group:
             began, now = self._ended.pop(action.job, None), self._now
             run = self._runs[action.job] = LoggedRun(
-                order, lambda: 0.0 if began is None else now() - began, partial(self._signalled, action.job)
+                order, lambda: 0.0 if began is None else now() - began, partial(self.signalled, action.job)
             )
-            run.not_found = partial(self._not_found, action.job)
+            run.not_found = partial(self.not_found, action.job)
             await run.start([self.worker(pod, order) for pod in sorted(action.pods)])
         self._extend(run, order.due)
         self._epochs[action.token] = run
@@ -245,12 +247,12 @@ class LoggedPrograms:
             assert program is not None
             # How much the processes of a worker compute is not known: a hang is the absence of reports.
             stall = None if program.stall_timeout is None else action.stall_timeouts
-            return await run.report(stall, by_reports=True)
+            return await run.report(stall, by_reports=True), 0
         except EpochError as error:
             self._runs.pop(action.job, None)
             if not run.stopped and error.reason is not Reason.PROGRAM_ENDED:
                 for pod in action.pods:  # another attempt needs others
-                    self._lose(pod, Reason.FUNCTION_LOST, str(error))
+                    self.lose(pod, Reason.FUNCTION_LOST, str(error))
             raise
         finally:
             del self._epochs[action.token]
@@ -260,7 +262,7 @@ class LoggedPrograms:
         self.renew(run, until)
         run.extend(self._now(), until)
 
-    def extend_epoch(self, token: str, due: float) -> None:
+    async def extend_epoch(self, token: str, due: float) -> None:
         """Let the program of a running epoch go on until `due`."""
         if token in self._epochs:
             self._extend(self._epochs[token], due)
@@ -279,12 +281,12 @@ class LoggedPrograms:
         if (run := self._runs.get(job)) is not None:
             run.drain(words)
 
-    def leave(self, job: str, words: str) -> None:
+    def leave_node(self, job: str, words: str) -> None:
         """A node of a job's program goes away soon: one that can resume ends in its grace period, with a checkpoint."""
         if (run := self._runs.get(job)) is not None and run.resumes:
             run.drain(words)
 
-    async def release(self, job: str) -> None:
+    async def end_program(self, job: str) -> None:
         """End a job's program in its grace period."""
         if (run := self._runs.pop(job, None)) is not None:
             self._ended[job], self._ending[job] = self._now(), run
@@ -294,13 +296,13 @@ class LoggedPrograms:
             finally:
                 del self._ending[job]
 
-    def kill(self, job: str) -> None:
+    async def kill_program(self, job: str) -> None:
         """End a job's program now."""
         for runs in (self._runs, self._ending):
             if job in runs:
                 runs[job].kill()
 
-    async def close(self) -> None:
+    async def follow_none(self) -> None:
         """Follow no program any more."""
         await asyncio.gather(*(run.close() for run in self._runs.values()))
 

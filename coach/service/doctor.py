@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -29,6 +30,7 @@ from coach.platforms.local import devices, pytorch_runtime
 from coach.platforms.local.cluster import GIB, machine
 from coach.platforms.local.environment import Functions, NotPreparedError
 from coach.platforms.local.install_runtime import LIBGOMP
+from coach.platforms.slurm.queue import nodes_now
 from coach.report import formatting
 from coach.service.client import Client
 from coach.service.schemas import Check, Status
@@ -68,7 +70,12 @@ def checks(home: StateDirectory, also: tuple[OptionalFeature, ...] = (), port: i
         _files,
         lambda: _service(home, port),
     ]
-    looks += [{OptionalFeature.GO: _go, OptionalFeature.KUBERNETES: _kubernetes}[one] for one in also]
+    optional = {
+        OptionalFeature.GO: _go,
+        OptionalFeature.KUBERNETES: _kubernetes,
+        OptionalFeature.SLURM: lambda: _slurm(home),
+    }
+    looks += [optional[one] for one in also]
     for look in looks:
         try:
             yield from look()
@@ -277,6 +284,36 @@ def _kubernetes() -> Iterator[Check]:
     yield _runs("kubectl", ["kubectl", "version", "--client"], "install kubectl")
     step = "point KUBECONFIG to a cluster that answers"
     yield _runs("cluster", ["kubectl", "get", "--raw", "/readyz", "--request-timeout=5s"], step)
+
+
+def _slurm(home: StateDirectory) -> Iterator[Check]:
+    step = "run it on a login node of the cluster; if the controller is away, wait: scontrol ping"
+    yield _runs("Slurm", ["sinfo", "--version"], step)
+    try:
+        cluster = asyncio.run(nodes_now())
+    except CoachError as error:
+        yield Check("nodes", Status.FAILED, str(error), step)
+        return
+    gpus, away = sum(node.capacity.gpu for node in cluster.nodes), len(cluster.unavailable)
+    found = f"{len(cluster.nodes)}, {away} of them down or drained; {gpus:g} GPUs"
+    yield Check("nodes", Status.OK if away < len(cluster.nodes) else Status.WARNING, found)
+    kind = _says("stat", "--file-system", "--format=%T", str(_existing(home.path))).strip()
+    own = kind in ("tmpfs", "ramfs", "overlayfs", "ext2/ext3", "xfs", "btrfs")
+    step = "set COACH_HOME to a folder that compute nodes see, too, if this one is of this machine alone"
+    yield Check("shared folder", Status.WARNING if own else Status.OK, f"{home.path}: {kind}", step if own else "")
+    # What is left to spend, where the site keeps accounts.
+    fields = "Account,RawUsage,GrpTRESMins,TRESRunMins"
+    for line in _says("sshare", "-U", "-n", "-P", "-o", fields).splitlines():
+        pairs = zip(fields.split(","), line.strip().split("|"), strict=False)
+        yield Check("account", Status.OK, ", ".join(f"{key} {value}" for key, value in pairs if value))
+
+
+def _says(*command: str) -> str:
+    """What a command prints; nothing where it is not there, or fails."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        return said.stdout if said.returncode == 0 else ""
+    return ""
 
 
 def _runs(name: str, command: list[str], step: str) -> Check:

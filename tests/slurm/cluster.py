@@ -143,10 +143,10 @@ class SlurmCluster:
             self.start("ctld", "slurmctld", "-D")
         self.until(lambda: "UP" in self("scontrol", "ping", check=False))
 
-    def kill(self, name: str) -> None:
-        """End a part of it, at once."""
+    def kill(self, name: str, how: int = signal.SIGKILL) -> None:
+        """End a part of it, at once. A controller gets SIGTERM: killed, it may forget which jobs run."""
         if (process := self._processes.pop(name, None)) is not None:
-            process.kill()
+            process.send_signal(how)
             process.wait()
 
     def kill_steps(self, node: str) -> None:

@@ -184,11 +184,11 @@ def test_too_much_memory_is_said_although_slurm_says_exit_code_0(slurm: SlurmClu
 
 def test_a_program_goes_on_while_the_controller_is_away(slurm: SlurmCluster, tmp_path: Path) -> None:
     spec = job(tmp_path, target=0.12)
-    trained, records = train(tmp_path, spec, then=once(ev.EpochFinished, lambda: slurm.kill("ctld")))
+    trained, records = train(tmp_path, spec, then=once(ev.EpochFinished, lambda: slurm.kill("ctld", signal.SIGTERM)))
     slurm.start_controller()
     assert trained.reason is Reason.TARGET_REACHED
     paid(trained, records)
-    slurm.until(lambda: not slurm.queue("running,completing"))
+    slurm.until(lambda: not slurm.queue("pending,running,completing"))
 
 
 def test_a_failed_node_costs_the_time_since_the_last_checkpoint(slurm: SlurmCluster, tmp_path: Path) -> None:

@@ -38,38 +38,12 @@ def test_the_command_runs_a_program_as_one_slurm_job_to_its_target(slurm: SlurmC
     assert at.split()[:2] == ["train", "urgent"]
 
 
-def test_a_program_is_stopped_at_its_target_with_grace(slurm: SlurmCluster, tmp_path: Path) -> None:
-    trained, records = train(tmp_path, job(tmp_path))
-    assert (trained.reason, trained.metric) == (Reason.TARGET_REACHED, "val_loss")
-    assert trained.value(trained.full_epochs[-1]) <= 0.2
-    assert "leaves with a checkpoint" in logged(tmp_path)
-    paid(trained, records)
-
-
 def test_several_workers_get_the_variables_of_torchrun_and_a_gpu_each(slurm: SlurmCluster, tmp_path: Path) -> None:
     wanted = {"worker": {"cpu": "2", "memory": "512Mi", "gpu": 1}}
     trained, _ = train(tmp_path, job(tmp_path, workers={"min": 3, "max": 3}, resources=wanted))
     assert trained.reason is Reason.TARGET_REACHED
     for rank in range(3):
         assert re.search(rf"rank {rank} of 3 at \S+ sees 0", logged(tmp_path, rank))
-
-
-@pytest.mark.parametrize(
-    ("script", "reason", "words"),
-    [
-        ("print('val loss: 0.9')", Reason.TARGET_MISSED, ""),
-        ("import sys; print('no data'); sys.exit(3)", Reason.PROGRAM_FAILED, "exit code 3.*no data"),
-        ("import os; os.kill(os.getpid(), 11)", Reason.PROGRAM_FAILED, "signal SIGSEGV"),
-        ("print('val loss: nan')\nimport time\ntime.sleep(60)", Reason.LOSS_NOT_FINITE, ""),
-    ],
-)
-def test_a_program_that_ends_by_itself_ends_its_job(
-    slurm: SlurmCluster, tmp_path: Path, script: str, reason: Reason, words: str
-) -> None:
-    trained, records = train(tmp_path, job(tmp_path, script, grace=1))
-    assert trained.reason is reason
-    assert re.search(words, trained.message)
-    paid(trained, records)
 
 
 def test_a_command_that_is_not_there_is_said(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -81,22 +55,7 @@ def test_a_command_that_is_not_there_is_said(slurm: SlurmCluster, tmp_path: Path
     assert spec.name == trained.name
 
 
-def test_a_program_that_never_reports_ends_when_its_money_does(slurm: SlurmCluster, tmp_path: Path) -> None:
-    script = "import time\nwhile True: time.sleep(0.1)"
-    trained, records = train(tmp_path, job(tmp_path, script, amount=0.025, grace=2))
-    assert trained.reason is Reason.BUDGET_SPENT
-    paid(trained, records)
-
-
 def test_a_job_that_slurm_refuses_is_told_in_its_words(slurm: SlurmCluster, tmp_path: Path) -> None:
     trained, _ = train(tmp_path, job(tmp_path, slurm={"partition": "nowhere"}))
     assert trained.reason is Reason.POD_REFUSED
     assert "invalid partition specified: nowhere" in trained.message
-
-
-def test_workers_change_by_restart(slurm: SlurmCluster, tmp_path: Path) -> None:
-    spec = job(tmp_path, workers={"min": 1, "max": 2}, resumes=True, target=0.05)
-    trained, records = train(tmp_path, spec)
-    assert trained.reason is Reason.TARGET_REACHED
-    assert {epoch.allocation.workers for epoch in trained.epochs} == {1, 2}
-    paid(trained, records)

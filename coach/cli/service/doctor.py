@@ -27,6 +27,7 @@ def command(
     Examples:
       coach doctor
       coach doctor --also kubernetes --also go
+      coach doctor --also slurm
     """
     from coach.cli.operations import operations
     from coach.service.schemas import Status

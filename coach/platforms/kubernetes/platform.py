@@ -204,7 +204,7 @@ class KubernetesPlatform:
     async def close(self) -> None:
         """Delete every pod of this handler, and its gangs, but what was left for the next one."""
         self._kept = {pod for pod in self._objects if pod.job in self._left}
-        await self._programs.close()
+        await self._programs.follow_none()
         if self._statuses is not None:
             self._statuses.close()
         for task in self._tasks:
@@ -321,13 +321,13 @@ class KubernetesPlatform:
         await asyncio.gather(*(client.leave(released) for client in self._epochs.values()))
         for pod in released:
             self._ready.pop(pod, None)
-        await asyncio.gather(*(self._programs.release(job) for job in {pod.job for pod in released}))
+        await asyncio.gather(*(self._programs.end_program(job) for job in {pod.job for pod in released}))
         await asyncio.gather(*(self._end(pod) for pod in released))
 
     async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.kubernetes.programs`."""
         if order.spec.spec.program is not None:
-            return await self._programs.run_epoch(order), 0
+            return await self._programs.run_epoch(order)
         client = GangClient(self._calls, order, self._now, self._key_of(order.action.job).key)
         self._epochs[order.action.token] = client
         try:
@@ -372,11 +372,11 @@ class KubernetesPlatform:
 
     async def extend_epoch(self, token: str, due: float) -> None:
         """Let the program of a running epoch go on until `due`."""
-        self._programs.extend_epoch(token, due)
+        await self._programs.extend_epoch(token, due)
 
     async def kill_program(self, job: str) -> None:
         """End a job's program now."""
-        self._programs.kill(job)
+        await self._programs.kill_program(job)
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
@@ -473,7 +473,7 @@ class KubernetesPlatform:
         Any other may end its epoch, or lose it; one whose pod is `evicted` has lost it.
         """
         if pod.job in self._programs:
-            self._programs.leave(pod.job, words)
+            self._programs.leave_node(pod.job, words)
             return
         if pod in self._disrupted and pod.job in {client.job for client in self._epochs.values()}:
             return  # it is on its way

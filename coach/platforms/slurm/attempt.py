@@ -31,6 +31,7 @@ _WORDS = {
     "TIMEOUT": "Slurm ended it at its time limit",
     "PREEMPTED": "Slurm gave its nodes to another job (PREEMPTED)",
     "NODE_FAIL": "a node of it failed (NODE_FAIL)",
+    "REQUEUED": "Slurm queued it again",
     "FORGOTTEN": "Slurm has forgotten it",
 }
 
@@ -228,13 +229,15 @@ class RankWorker:
         if cause in ("slurm", "lost") or code == 137:  # another ended it; who, Slurm knows, a little later
             while not self.attempt.over:
                 await self.attempt.looked.wait()
+                if self.attempt.entry is not None and self.attempt.entry.state in ("PENDING", "REQUEUED"):
+                    self.attempt.over = "REQUEUED"  # it would begin again under the same id
             state = self.attempt.over
             if state == "OUT_OF_MEMORY" or _OUT_OF_MEMORY.search(self.attempt.printed()):
                 return Ended(code, "memory", "", seconds, self._memory)
             if state == "CANCELLED":
                 return Ended(code, "cancelled", f"Slurm job {self.attempt.id}, by scancel", seconds)
             if cause != "":
-                self.disrupted = state in queue.TAKEN_AWAY
+                self.disrupted = state in (*queue.TAKEN_AWAY, "REQUEUED")
                 words = _WORDS.get(state, f"Slurm ended it ({state})")
                 return Ended(code or 143, "lost", f"{words}, job {self.attempt.id}", seconds)
         return Ended(code, "", last, seconds)

@@ -19,12 +19,11 @@ from typing import Any
 
 from coach.core.cluster import NOTHING, Pod, PodId, Resources
 from coach.core.errors import CoachError, PermanentError, TemporaryError
-from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.slurm import Slurm
 from coach.platforms import torchrun
-from coach.platforms.base import Cluster, Deployed, EpochOrder, GangSize, PlatformEvents, PodError, Progress
+from coach.platforms.base import Cluster, Deployed, EpochOrder, GangSize, PlatformEvents, PodError
 from coach.platforms.logged_programs import LoggedPrograms, LoggedRun
 from coach.platforms.slurm import queue
 from coach.platforms.slurm.attempt import LOOK_SECONDS, Attempt, RankWorker, interval
@@ -57,30 +56,7 @@ def refusal(job: TrainingJob) -> str:
     return ""
 
 
-class SlurmPrograms(LoggedPrograms):
-    """The programs of all jobs of a handler."""
-
-    def __init__(self, platform: SlurmPlatform, now: Callable[[], float], logs: Callable[[str], Path]) -> None:
-        super().__init__(now, platform.lose, platform.signalled, platform.not_found)
-        self._attempts, self._logs = platform.attempts, logs
-
-    def worker(self, pod: PodId, order: EpochOrder) -> RankWorker:
-        """The task of a worker."""
-        memory, log = order.spec.spec.resources.worker.resources.memory, self._logs(pod.job) / f"{pod.name}.log"
-        return RankWorker(self._attempts[order.addresses[pod]], pod, memory, log, _directory(order.spec))
-
-    def until(self, run: LoggedRun, due: float) -> float:
-        """They get their grace period then."""
-        return due - run.grace - MARGIN
-
-    def renew(self, run: LoggedRun, until: float) -> None:
-        """Write the deadline into the job's folder."""
-        for worker in run.workers:
-            assert isinstance(worker, RankWorker)
-            worker.attempt.tell(seconds=until - self._now())
-
-
-class SlurmPlatform:
+class SlurmPlatform(LoggedPrograms):
     """`folder` is Coach's, `handler` its id; `checkpoints` gives a job's own folder, `logs` the one for its logs."""
 
     places_pods = True
@@ -96,7 +72,9 @@ class SlurmPlatform:
         checkpoints: Callable[[str], Path],
         now: Callable[[], float],
     ) -> None:
-        self._folder, self._handler, self._checkpoints = folder / "slurm", handler, checkpoints
+        super().__init__(now)
+        self._folder, self._handler = folder / "slurm", handler
+        self._logs, self._checkpoints = logs, checkpoints
         #: The Slurm jobs by their tokens, until Slurm has them no more; and those that Coach's jobs now use.
         self.attempts: dict[str, Attempt] = {}
         self._current: dict[str, asyncio.Future[Attempt]] = {}
@@ -109,7 +87,6 @@ class SlurmPlatform:
         self._left: Collection[str] = ()
         self._submitting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._programs = SlurmPrograms(self, now, logs)
 
     def refusal(self, spec: TrainingJob) -> str:
         """What a node has only the node knows."""
@@ -142,7 +119,7 @@ class SlurmPlatform:
 
     async def close(self) -> None:
         """End every Slurm job of this handler, but those that were left for the next one."""
-        await self._programs.close()
+        await self.follow_none()
         ends: list[asyncio.Future[Any]] = [*self._tasks, *self._current.values()]
         for task in ends:
             task.cancel()
@@ -196,20 +173,23 @@ class SlurmPlatform:
         for pod in pods:
             self._held.pop(pod, None)
         for job in {pod.job for pod in pods}:
-            await self._programs.release(job)
+            await self.end_program(job)
             await self._drop(job)
 
-    async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
-        """See `coach.platforms.logged_programs`."""
-        return await self._programs.run_epoch(order), 0
+    def worker(self, pod: PodId, order: EpochOrder) -> RankWorker:
+        """The task of a worker."""
+        memory, log = order.spec.spec.resources.worker.resources.memory, self._logs(pod.job) / f"{pod.name}.log"
+        return RankWorker(self.attempts[order.addresses[pod]], pod, memory, log, _directory(order.spec))
 
-    async def extend_epoch(self, token: str, due: float) -> None:
-        """Let the running epoch of a program go on until `due`."""
-        self._programs.extend_epoch(token, due)
+    def until(self, run: LoggedRun, due: float) -> float:
+        """They get their grace period then."""
+        return due - run.grace - MARGIN
 
-    async def kill_program(self, job: str) -> None:
-        """End a job's program now."""
-        self._programs.kill(job)
+    def renew(self, run: LoggedRun, until: float) -> None:
+        """Write the deadline into the job's folder."""
+        for worker in run.workers:
+            assert isinstance(worker, RankWorker)
+            worker.attempt.tell(seconds=until - self._now())
 
     def not_found(self, job: str, message: str) -> None:
         """A job's program does not print its metric."""
@@ -218,10 +198,6 @@ class SlurmPlatform:
     def signalled(self, job: str, signal: str, grace: float) -> None:
         """A job's program got a signal."""
         self._events.program_signalled(job, signal, grace)
-
-    async def stop_epoch(self, token: str, reason: Reason) -> None:
-        """End the program of a running epoch."""
-        await self._programs.stop_epoch(token, reason)
 
     def lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """A worker that ran is gone, and so are the others of its Slurm job."""
@@ -335,7 +311,7 @@ class SlurmPlatform:
         """End a Slurm job whose program has ended, or never began."""
         attempt.tell(end=0.0, cause="asked")
         attempt.unwanted = self._clock()
-        if attempt.id and not attempt.over and not await asyncio.to_thread(lambda: attempt.finished):
+        if attempt.id and attempt.over not in queue.ENDED and not await asyncio.to_thread(lambda: attempt.finished):
             with contextlib.suppress(CoachError):
                 await queue.cancel([attempt.id])
 
@@ -350,7 +326,7 @@ class SlurmPlatform:
                 for job in list(self._queued):
                     await self.forget(job)
             for attempt in self.attempts.values():
-                if attempt.unwanted == math.inf and not self._programs.followed(attempt.job):
+                if attempt.unwanted == math.inf and not self.followed(attempt.job):
                     attempt.tell(seconds=WAITING_SECONDS)
             if not self.attempts:
                 continue

@@ -782,7 +782,7 @@ def test_an_extended_program_goes_on(opened: Any, server: ApiServer) -> None:
 
 async def die(platform: KubernetesPlatform) -> None:
     """What is left of a handler that was killed: nothing of it runs any more."""
-    await platform._programs.close()
+    await platform._programs.follow_none()
     for task in platform._tasks:
         task.cancel()
     await asyncio.gather(*platform._tasks, return_exceptions=True)

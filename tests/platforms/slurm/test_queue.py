@@ -1,0 +1,138 @@
+"""What Slurm's commands say, read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coach.core.errors import PermanentError, TemporaryError
+from coach.core.jobs.reasons import Reason
+from coach.platforms.slurm import queue
+from coach.platforms.slurm.queue import Entry, gpu_counts, seconds, waits
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("gpu:2", {"": 2}),
+        ("gpu:a100:4(S:0-3)", {"a100": 4}),
+        ("gpu:a100:2(S:0),gpu:h100:1(IDX:0),shard:8", {"a100": 2, "h100": 1}),
+        ("gpu:0", {"": 0}),
+        ("gpu", {"": 1}),
+        ("(null)", {}),
+        ("N/A", {}),
+        ("license:3,craynetwork:4", {}),
+    ],
+)
+def test_gpus_are_counted_in_every_way_that_slurm_writes_them(text: str, found: dict[str, int]) -> None:
+    assert gpu_counts(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1:00:00", 3600), ("30:00", 1800), ("30", 1800), ("2-00:00:00", 172800), ("1-12", 129600),
+        ("1-12:30", 131400), ("infinite", None), ("UNLIMITED", None), ("n/a", None), ("", None),
+    ],
+)  # fmt: skip
+def test_time_limits_are_read(text: str, found: float | None) -> None:
+    assert seconds(text) == found
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "words"),
+    [
+        ("Resources", Reason.WAITING_CAPACITY, "no nodes are free for it yet"),
+        ("Priority", Reason.WAITING_CAPACITY, "jobs with a higher priority are before it"),
+        ("QOSMaxGRESPerUser", Reason.WAITING_CAPACITY, "a limit on GPUs of its QOS is reached"),
+        ("AssocGrpGRESMinutes", Reason.WAITING_CAPACITY, "a limit on GPUs of your account is reached"),
+        ("AssocGrpCpuLimit", Reason.WAITING_CAPACITY, "a limit on cores of your account is reached"),
+        ("QOSMaxJobsPerUserLimit", Reason.WAITING_CAPACITY, "a limit on jobs of its QOS is reached"),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", Reason.NODES_UNAVAILABLE, "down, drained or reserved"),
+        ("PartitionTimeLimit", Reason.MISCONFIGURED, "more time than its partition gives"),
+        ("SomethingNew", Reason.PLACING, "Slurm says why (SomethingNew)"),
+    ],
+)
+def test_why_a_job_waits_is_said_in_words(reason: str, kind: Reason, words: str) -> None:
+    found = waits(Entry("t", "h", "7", "PENDING", reason, "2026-12-01T04:10:00"))
+    assert found[0] is kind
+    assert words in found[1] and reason in found[1]
+    assert found[1].endswith("expected to start at 2026-12-01 04:10:00")
+    assert "expected" not in waits(Entry("t", "h", "7", "PENDING", reason, "N/A"))[1]
+
+
+def commands(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
+    """Slurm's commands as scripts: for answers that a real controller gives once in years."""
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_jobs_are_known_by_their_mark_whatever_their_ids_and_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        "12|RUNNING|None|2026-01-01T00:00:00|coach:me:own-1",
+        "12|COMPLETED|None|2017-01-01T00:00:00|a job of 2017|with coach:me:own-2 in its comment",
+        "13|PENDING|Priority|N/A|coach:another:own-3",
+        "14_7|RUNNING|None|N/A|(null)",
+        "", "squeue: a warning | of some site",
+    ]  # fmt: skip
+    commands(tmp_path, monkeypatch, squeue="cat <<'EOF'\n" + "\n".join(lines) + "\nEOF")
+    found = asyncio.run(queue.queue("me"))
+    assert list(found) == ["own-1"]
+    assert (found["own-1"].id, found["own-1"].state) == ("12", "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", TemporaryError),
+        ("Batch job submission failed: Socket timed out on send/recv operation", TemporaryError),
+        ("error: If munged is up, restart with --num-threads=10", TemporaryError),
+        ("error: Batch job submission failed: Zero Bytes were transmitted or received", TemporaryError),
+        ("", TemporaryError),
+        ("error: invalid partition specified: nowhere", PermanentError),
+        ("error: Batch job submission failed: Invalid account or account/partition combination", PermanentError),
+    ],
+)
+def test_a_controller_that_is_away_is_no_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, kind: type[Exception]
+) -> None:
+    commands(tmp_path, monkeypatch, sbatch=f"echo '{words}' >&2; exit 1")
+    with pytest.raises(kind, match="sbatch"):
+        asyncio.run(queue.command("sbatch", "x"))
+
+
+def test_without_slurm_the_next_step_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PermanentError, match="on a login node of the cluster"):
+        asyncio.run(queue.nodes_now())
+
+
+def test_what_a_job_around_coach_passes_on_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_JOB_ID", "SLURM_CONF", "SBATCH_ACCOUNT"):
+        monkeypatch.setenv(name, "x")
+    kept = [name for name in queue.environment() if name.startswith(("SLURM_", "SBATCH_"))]
+    assert sorted(kept) == ["SBATCH_ACCOUNT", "SLURM_CONF"]
+
+
+def test_a_node_is_counted_once_with_what_others_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "n0 4/4/0/8 64000 32000 gpu:a100:4(S:0-1) gpu:a100:1(IDX:0) mixed",
+        "n0 4/4/0/8 64000 32000 gpu:a100:4(S:0-1) gpu:a100:1(IDX:0) mixed",
+        "n1 0/0/8/8 64000 0 (null) N/A drained",
+        "n2 0/8/0/8 64000 0 gpu:2 gpu:0 down*",
+    ]
+    commands(tmp_path, monkeypatch, sinfo="cat <<'EOF'\n" + "\n".join(lines) + "\nEOF")
+    found = asyncio.run(queue.nodes_now())
+    assert [(node.name, node.capacity.cpu, node.capacity.gpu, node.kind) for node in found.nodes] == [
+        ("n0", 8, 4, "a100"), ("n1", 8, 0, ""), ("n2", 8, 2, ""),
+    ]  # fmt: skip
+    assert found.unavailable == ("n1", "n2")
+    assert [(one.node, one.amount.cpu, one.amount.memory, one.amount.gpu) for one in found.taken] == [
+        ("n0", 4, 31.25, 1)
+    ]
