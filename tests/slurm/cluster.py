@@ -125,6 +125,8 @@ class SlurmCluster:
         """Start a part of it (again)."""
         self.kill(name)
         with (self.folder / f"{name}.out").open("ab") as out:
+            # It ends with this process, however that ends.
+            words = ("setpriv", "--pdeathsig", "KILL", *words)
             self._processes[name] = subprocess.Popen(
                 words, env=self.env, stdout=out, stderr=out, start_new_session=True
             )

@@ -183,12 +183,25 @@ def test_too_much_memory_is_said_although_slurm_says_exit_code_0(slurm: SlurmClu
 
 
 def test_a_program_goes_on_while_the_controller_is_away(slurm: SlurmCluster, tmp_path: Path) -> None:
-    spec = job(tmp_path, target=0.12)
-    trained, records = train(tmp_path, spec, then=once(ev.EpochFinished, lambda: slurm.kill("ctld", signal.SIGTERM)))
-    slurm.start_controller()
+    reports: list[int] = []
+
+    def away() -> None:
+        slurm.kill("ctld", signal.SIGTERM)
+        before = len(reports)
+        slurm.until(lambda: len(reports) >= before + 4)
+        slurm.start_controller()
+
+    first = once(ev.EpochFinished, away)
+
+    def then(handler: Any, event: Any) -> None:
+        if isinstance(event, ev.EpochFinished):
+            reports.append(event.report.at_epoch)
+        first(handler, event)
+
+    trained, records = train(tmp_path, job(tmp_path, target=0.04), then=then)
     assert trained.reason is Reason.TARGET_REACHED
+    assert logged(tmp_path).count("rank 0") == 1
     paid(trained, records)
-    slurm.until(lambda: not slurm.queue("pending,running,completing"))
 
 
 def test_a_failed_node_costs_the_time_since_the_last_checkpoint(slurm: SlurmCluster, tmp_path: Path) -> None:

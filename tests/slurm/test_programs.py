@@ -27,7 +27,7 @@ def paid(job: Job, records: list[Any]) -> None:
 
 def test_the_command_runs_a_program_as_one_slurm_job_to_its_target(slurm: SlurmCluster, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LEARNS)
-    options = ["--budget", "1USD", "--target", "val_loss=0.25", "--gpus", "1", "--slurm", "--partition=urgent"]
+    options = ["--budget", "1gpuh", "--target", "val_loss=0.25", "--gpus", "1", "--slurm", "--partition=urgent"]
     done = coach(tmp_path, "run", "--platform", "slurm", *options, "--no-live", "--", "python3", "train.py")
     assert done.returncode == 0, done.stderr
     assert "val_loss 0.25 meets 0.25" in done.stdout

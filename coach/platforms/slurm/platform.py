@@ -124,14 +124,17 @@ class SlurmPlatform(LoggedPrograms):
         for task in ends:
             task.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
-        for attempt in self.attempts.values():
-            if attempt.job not in self._left:
-                await self._end(attempt)
-                attempt.unwanted = 0.0
-        if any(one.unwanted == 0.0 for one in self.attempts.values()):
-            await asyncio.sleep(2 * LOOK_SECONDS)
-            with contextlib.suppress(CoachError):
-                await self._heard(await queue.queue(self._handler))
+        mine = [one for one in self.attempts.values() if one.job not in self._left]
+        for attempt in mine:  # also where Slurm is away
+            attempt.tell(end=0.0, cause="asked")
+        with contextlib.suppress(CoachError, TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                for attempt in mine:
+                    await self._end(attempt)
+                    attempt.unwanted = 0.0
+                if mine:
+                    await asyncio.sleep(2 * LOOK_SECONDS)
+                    await self._heard(await queue.queue(self._handler))
 
     def leave(self, jobs: Collection[str]) -> Collection[str]:
         """Let the programs of these jobs go on; they end by themselves if no handler comes."""
