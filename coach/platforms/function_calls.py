@@ -86,7 +86,7 @@ class Direct:
 
 
 class AtSockets(Direct):
-    """Calls functions of this machine, each at its Unix socket: nobody else can connect to that."""
+    """Calls functions of this machine, each at its Unix socket: no other user can connect to that."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -171,7 +171,7 @@ class Service:
         """Whether there is a record later than `after` of these jobs."""
         return next(self.reader.rows(names, after, 1), None) is not None
 
-    def beside(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
+    def others(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
         """The jobs that a job shares its handler with, itself among them, and their nodes."""
         del name
         return self.jobs, self.nodes

@@ -25,7 +25,7 @@ BANNED = ("scipy", "matplotlib", "fastapi", "starlette", "uvicorn")
 #: Jobs are folded with it; files are checked without.
 FOR_JOBS = "numpy"
 #: What computes what is shown of a job, which its handler has written.
-COMPUTING = "numpy coach.core.estimation.speed coach.core.lifecycle coach.core.spec"
+COMPUTING = "numpy coach.core.estimation.speed coach.core.lifecycle coach.core.spec.job"
 IMPORTED = f"""
 import sys
 from coach.cli.main import invoke

@@ -189,7 +189,7 @@ def run_here(
 
 @contextlib.asynccontextmanager
 async def meanwhile(home: StateDirectory, notify: str, handler: Handler, journal: Journal) -> AsyncIterator[None]:
-    """What runs beside a handler: it writes what commands show, and sends messages."""
+    """What runs next to a handler: it writes what commands show, and sends messages."""
     from coach.service.local.written import writing
 
     async with contextlib.AsyncExitStack() as stack:

@@ -69,7 +69,7 @@ class EpochReport:
     regroups: bool = False
     #: Where in its log a program's report is, as its platform counts: a handler that takes it over reads on from there.
     mark: int = 0
-    #: Whether nobody has said where a program's metric is, and it was not seen in two epochs yet: that ends no job.
+    #: Whether it is not said where a program's metric is, and it was not seen in two epochs yet: that ends no job.
     guessed: bool = False
     #: ... and then the line in which it was found.
     line: str = ""

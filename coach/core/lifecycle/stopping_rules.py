@@ -179,7 +179,7 @@ def program_ended(job: Job, message: str) -> tuple[Reason, str]:
     target = f"target {job.target:g}"
     if last.report.guessed and job.spec.target.reached(value):
         target = (
-            f"{target} is met, but a metric that nobody has named must be seen in two epochs: say where it is (metrics)"
+            f"{target} is met, but a metric that was found by guessing must be seen in two epochs: say where it is (metrics)"
         )
     return Reason.TARGET_MISSED, f"{message}, at {job.metric} {value:.4g}{best}; {target}"
 

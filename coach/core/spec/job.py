@@ -172,7 +172,7 @@ class JobSpec(SpecModel):
     init: Init | None = Field(default=None, examples=[{"job": "lenet-digits"}])
     """Weights to begin with, such as those of an earlier job, for fine-tuning."""
     slurm: Slurm | None = Field(default=None, examples=[{"partition": "gpu", "account": "lab"}])
-    """Of a program on Slurm: what `sbatch` is told."""
+    """Of a program on Slurm: what `sbatch` gets."""
     prices: PriceBookRef = Field(default="cloud-functions", examples=["flat"])
     """Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` such as
     `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that it is on.

@@ -1,4 +1,4 @@
-"""The part of a job file on Slurm: what its user tells `sbatch`, and what of that Coach decides itself."""
+"""The part of a job file on Slurm: what its user gives to `sbatch`, and what of that Coach decides itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,11 @@ def _options(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Name = Annotated[Text, form(r"^[^\s\x00-\x1f=-][^\s\x00-\x1f]{0,254}$", "one word, at most 255 characters")]
-Option = Annotated[Text, form(r"^[^\x00-\x1f]{1,1000}$", "one word of a command line, at most 1,000 characters")]
+Option = Annotated[
+    Text,
+    form(r"^[^\x00-\x1f]{1,1000}$", "one word of a command line, at most 1,000 characters"),
+    Field(description="An option, or its value, as `sbatch` gets it."),
+]
 
 
 class Slurm(SpecModel):

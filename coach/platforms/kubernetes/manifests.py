@@ -268,7 +268,7 @@ def store(settings: Settings) -> Object:
 
 
 def environment(job: TrainingJob, key: str) -> list[Object]:
-    """The environment variables of a function; without the name of a `key` it answers nobody."""
+    """The environment variables of a function; without the name of a `key` it answers no caller."""
     secret = {"secretKeyRef": {"name": key, "key": "key"}}
     return [
         *([{"name": KEY_VARIABLE, "valueFrom": secret}] if key else []),

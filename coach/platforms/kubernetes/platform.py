@@ -257,7 +257,7 @@ class KubernetesPlatform:
             raise _refusal(f"the gang of {size.job}", error, spec) from error
 
     async def _have_key(self, job: str, gang: Object) -> None:
-        """Have a Secret that goes with the Gang, as its pods do. It is only ever created: nobody need read Secrets."""
+        """Have a Secret that goes with the Gang, as its pods do. It is only ever created: no pod has to read Secrets."""
         uid = gang["metadata"]["uid"]
         if (known := self._keys.get(job)) is not None and known.gang == uid:
             return
@@ -271,7 +271,7 @@ class KubernetesPlatform:
         self._keys[job] = made
 
     def _key_of(self, job: str) -> Key:
-        """Its key; of a job without a Gang an empty one, by which nobody answers."""
+        """Its key; of a job without a Gang an empty one, by which no pod answers."""
         return self._keys.get(job, Key("", "", ""))
 
     def _refusal(self, spec: TrainingJob) -> str:

@@ -38,7 +38,7 @@ class ProgramReport:
     """Values of metrics by name, and after how many epochs, as the program counts them; None where it says none.
 
     `source` is the kind of what they came from: `pattern`, `lines`, `status`, `report` or a file's. `guessed`: where
-    the metric is, nobody has said, and it was not seen in two epochs yet: such a report ends no job, and has the `line`
+    the metric is, was not said, and it was not seen in two epochs yet: such a report ends no job, and has the `line`
     that it is from. `hint`: what is there in place of the metric; such a report has nothing else.
     """
 

@@ -1,4 +1,4 @@
-"""Which of the numbers with a name is the metric, where nobody has said where it is.
+"""Which of the numbers with a name is the metric, where it is not said where that is.
 
 A name may have more words than the metric's, before or behind it. What was measured in training is not the metric, one
 of an evaluation is preferred, and where two are left nothing is: then it is asked.

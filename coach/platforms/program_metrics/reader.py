@@ -60,7 +60,7 @@ class Reader:
 
     @property
     def undecided(self) -> list[str]:
-        """The names between which nobody has decided which is the metric."""
+        """The names between which it is not decided which is the metric."""
         return [name for choice in self._guesses.values() for name in choice.undecided]
 
     def line(self, line: str) -> list[ProgramReport]:

@@ -1,7 +1,7 @@
 """Numbers and their names in a line that a program prints.
 
 A number is read whole or not at all: one that goes on in a form that is not known (`0-1`, `0.3 -> 0.2`, `1.13.0`, one
-that another process cut) is none. A line is read from left to right: what stands before a number, back to the last one
+that another process cut) is none. A line is read from left to right: what is before a number, back to the last one
 with a name, is where its own name is looked for.
 """
 
@@ -76,7 +76,7 @@ _WRAPPED = re.compile(
     r"(?:[A-Za-z_]\w{0,30}\.){0,3}\b(?:[tT]ensor|(?:Device)?[aA]rray|[bB]?[fF]loat[0-9]*|u?[iI]nt[0-9]*)\(\s*\[*\s*"
     rf"({_NUMBER})\s*\]*\s*(?:,\s*[a-z]\w*=[^()]*)?\)|<tf\.Tensor: [^<>]*numpy=({_NUMBER})>"
 )
-#: What stands between a name and its number.
+#: What is between a name and its number.
 _BETWEEN = re.compile(
     r"(?P<sign>\s*(?:(?:\b(?:is|was)\s*)?(?<![<>!=+*~:-])[:=]|(?<!\S)[-=]>|\u2192|[|\u2502\u2503]+|\b(?:is|was|of)\b)\s*|\s+)"
     r"(?P<open>[\[(]{0,2})['\"`]?\s*$"
@@ -238,7 +238,7 @@ def readings(line: str) -> Iterator[Reading]:
 
 
 def _name(gap: str, *, firm: bool) -> tuple[str, str, int]:
-    """The name at the end of this text, what it was measured on if that stands behind it, and where it begins.
+    """The name at the end of this text, what it was measured on if that is behind it, and where it begins.
 
     `firm`: more than space is between the name and its number.
     """

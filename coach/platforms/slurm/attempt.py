@@ -1,4 +1,4 @@
-"""One Slurm job: its folder on the shared file system, what it is told there, and what its workers write."""
+"""One Slurm job: its folder on the shared file system, what it is asked there, and what its workers write."""
 
 from __future__ import annotations
 

@@ -343,7 +343,7 @@ class SlurmPlatform(LoggedPrograms):
                     self._say(job, Reason.PLACING, f"Slurm does not answer; waiting for it: {error}")
 
     async def _heard(self, there: Mapping[str, queue.Entry]) -> None:
-        """What one look at the queue says of all jobs. What nobody needs is ended, also what was accepted too late."""
+        """What one look at the queue says of all jobs. What no job needs is ended, also what was accepted too late."""
         ends = []
         for token, entry in there.items():
             attempt = self.attempts.get(token)

@@ -1,6 +1,6 @@
 """Slurm's commands, and what they say: jobs by Coach's own mark, nodes, and why a job waits.
 
-One `squeue` tells of all jobs of the user, at most every COACH_SLURM_INTERVAL seconds, and none while there are none.
+One `squeue` has all jobs of the user, at most every COACH_SLURM_INTERVAL seconds, and none while there are none.
 """
 
 from __future__ import annotations

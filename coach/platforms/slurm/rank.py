@@ -7,7 +7,7 @@ Slurm's own state does not say it: a job whose tasks were signalled has COMPLETE
 
 `control` is renewed by the handler: `seconds` after which the program is to end, and with `end` the seconds that it
 then has. Both count from when the file was written, by the clock of the file system, so that no clocks need agree.
-Without a handler nobody renews it, and the program ends.
+Without a handler nothing renews it, and the program ends.
 """
 
 import base64

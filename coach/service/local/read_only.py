@@ -98,7 +98,7 @@ class ReadOnlyService(Service):
         by_path = {reader.path: reader for reader in self._readers}
         return any(next(by_path[self.past(name).journal].rows([name], after, 1), None) for name in names)
 
-    def beside(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
+    def others(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
         """The jobs of the same journal, and its handler's nodes."""
         past = self.past(name)
         return {key: one.job for key, one in self._past.items() if one.journal == past.journal}, self.home.nodes(past)
@@ -108,7 +108,7 @@ class ReadOnlyService(Service):
         found: dict[str, Interval] = {}
         held = {one.journal: name for name, one in self._past.items() if one.held and not one.job.ended}
         for name in held.values():
-            jobs, nodes = self.beside(name)
+            jobs, nodes = self.others(name)
             if any(not job.ended and not job.pods for job in jobs.values()):
                 from coach.core.lifecycle.start_forecast import expected_starts
 

@@ -178,8 +178,8 @@ class Answers:
     async def why_job(self, name: str) -> Why:
         """Why a job waits, or has its allocation."""
         service = self.service
-        past, (beside, nodes) = service.past(name), service.beside(name)
-        return explanation(past.job, beside, nodes, service.handler.now(), orphan=past.orphan)
+        past, (others, nodes) = service.past(name), service.others(name)
+        return explanation(past.job, others, nodes, service.handler.now(), orphan=past.orphan)
 
     async def compare_jobs(self, names: Sequence[str]) -> Comparison:
         """Jobs side by side."""

@@ -1,6 +1,6 @@
 """JSON objects as lines over TCP: a group's members are connected to its scheduler, on the port after its root port.
 
-Both ends prove first that they have the group's key (training/keys.py): whoever is on the machine, or in the cluster,
+Both ends prove first that they have the group's key (training/keys.py): any process of the machine, or in the cluster,
 can reach that port, and may listen there before the scheduler does.
 
 When a process dies, for any reason, the kernel closes its sockets, so the other end sees it at once. There are a few

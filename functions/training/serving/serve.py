@@ -147,7 +147,7 @@ class _Server(socketserver.ThreadingTCPServer):
         try:
             if path is not None:
                 self._kept = socket.socket()
-                self._kept.bind(where)  # no other function takes its address; nobody can connect to it
+                self._kept.bind(where)  # no other function takes its address; nothing can connect to it
                 self.address_family = socket.AF_UNIX
                 Path(path).unlink(missing_ok=True)  # of one that had this address before
             super().__init__(where if path is None else path, handler)
