@@ -112,6 +112,8 @@ def test_the_best_model_is_handed_over_in_files_that_mxnet_alone_reads(tmp_path:
     assert json.loads(last.stdout)["epoch"] == shown["epochs"][-1]["epoch"]
     wrong = coach("model", "best", "-o", str(tmp_path / "x.npz"), "--epoch", "first")
     assert wrong.returncode == 2 and "must be best, last, or a number" in wrong.stderr
+    wrong = coach("model", "best", "-o", "-")
+    assert wrong.returncode == 2 and "-o NAME.npz" in wrong.stderr
 
 
 def test_a_plan_trains_the_job_for_a_stated_price_where_nothing_is_known(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ def command(
     from coach.cli.operations import operations
     from coach.core.spec.job import TrainingJob
 
+    if str(file) == "-":
+        raise UserError("-o -: names no file; -o NAME.npz takes the arrays of MXNet, -o NAME.pt those of PyTorch")
     with operations() as coach:
         card = coach.model_card(job, epoch)
         found = coach.job(job)
