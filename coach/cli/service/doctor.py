@@ -16,6 +16,9 @@ def command(
         list[OptionalFeature] | None,
         typer.Option(help="Also check these; may be repeated."),
     ] = None,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Check every record of the journals instead, and add their ledgers up.")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Check whether this machine can run jobs.
@@ -28,13 +31,16 @@ def command(
       coach doctor
       coach doctor --also kubernetes --also go
       coach doctor --also slurm
+      coach doctor --journal
     """
     from coach.cli.operations import operations
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.service.journal_checks import journal_checks
     from coach.service.schemas import Status
 
     screen = console()
     with screen.status("looking") if output is Format.TABLE else contextlib.nullcontext(), operations() as coach:
-        found = coach.checks(also or ())
+        found = list(journal_checks(StateDirectory.default())) if journal else coach.checks(also or ())
         for check in found:
             if output is Format.TABLE:
                 style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]

@@ -12,6 +12,7 @@ import fcntl
 import heapq
 import logging
 import os
+import socket
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -35,7 +36,11 @@ from coach.handler.state.journal_file import (
     JournalBusyError,
     acquire_fence,
     check_version,
+    checksum,
+    has_sums,
     meta,
+    patiently,
+    refuse_cut,
 )
 from coach.handler.state.snapshots import dump, load, shape
 
@@ -56,6 +61,8 @@ INSERT OR REPLACE INTO snapshots (job, born, seq, shape, body, count, epochs)
 SELECT ?1, (SELECT min(seq) FROM records WHERE job = ?1), (SELECT max(seq) FROM records), ?2, ?3, ?4, ?5
 """
 
+_LOOK = "see what is damaged: coach doctor --journal"
+
 #: The record with the latest time is among so many last ones: records are written nearly in the order of time.
 LAST_RECORDS = 1_000
 
@@ -70,6 +77,7 @@ class Journal:
         #: Called before each transaction: it waits, or ends the process, where this handler may not write.
         self.may_write: Callable[[], None] = lambda: None
         self._connection = connection
+        self._has_sums = has_sums(connection)
         self._lock = lock
         self._token = token
 
@@ -88,6 +96,7 @@ class Journal:
         try:
             if not locked(lock, 0.1, 0.2):  # `held` of another process locks it for a moment
                 raise JournalBusyError(f"{path}: another handler has this journal")
+            refuse_cut(path)
             with contextlib.suppress(FileExistsError):  # SQLite gives its other files the mode of this one
                 open(path, "x", opener=opener).close()
             connection = sqlite3.connect(path, isolation_level=None)
@@ -97,6 +106,10 @@ class Journal:
                 connection.close()
             lock.close()
             raise
+        with contextlib.suppress(OSError):  # for whom has to wait for this handler
+            lock.truncate(0)
+            lock.write(f"{os.getpid()} {socket.gethostname()}\n")
+            lock.flush()
         journal = cls(path, connection, lock, token)
         journal.left_at = left_at
         journal.beat(Clock(journal.last_at()).now())
@@ -105,6 +118,7 @@ class Journal:
     @classmethod
     def read(cls, path: Path) -> Journal:
         """Open for reading. Raises UserError where there is no journal."""
+        refuse_cut(path)
         if not path.exists():
             raise UserError(f"no journal at {path}: no job was run yet; start one with: coach run FILE")
         # Where nothing can be written, SQLite has no place for what readers share: nothing changes there either.
@@ -129,9 +143,12 @@ class Journal:
         Raises PermanentError where another handler has taken the journal over: this one must stop.
         """
         rows = [(record.at, record.job, type(record).__name__, encode(record)) for record in records]
+        summed = [(*row, checksum(*row)) for row in rows]
         try:
             with self._transaction():
-                self._connection.executemany("INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows)
+                self._connection.executemany(
+                    "INSERT INTO records (at, job, type, body, sum) VALUES (?, ?, ?, ?, ?)", summed
+                )
         except sqlite3.Error as error:
             raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
 
@@ -140,7 +157,7 @@ class Journal:
         """Everything or nothing. Raises PermanentError where another handler has the journal."""
         self.may_write()
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            patiently(self.path, lambda: self._connection.execute("BEGIN IMMEDIATE"))
             if meta(self._connection, "fence") != self._token:
                 raise PermanentError(f"{self.path}: another handler took this journal over; this one stops")
             yield
@@ -199,13 +216,22 @@ class Journal:
 
     def _select(self, where: str, *values: Any) -> Iterator[tuple[int, Any]]:
         """(seq, record) in order. Raises PermanentError at a record that cannot be read."""
-        query = f"SELECT seq, type, body FROM records WHERE {where} ORDER BY seq"  # noqa: S608
-        for seq, name, body in self._connection.execute(query, values):
-            try:
-                yield seq, decode(name, body)
-            except (KeyError, ValueError) as error:
-                what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
-                raise PermanentError(f"{self.path}: {what}") from error
+        columns = f"seq, type, body, at, job, {'sum' if self._has_sums else 'NULL'}"
+        query = f"SELECT {columns} FROM records WHERE {where} ORDER BY seq"  # noqa: S608
+        seq = 0
+        try:
+            for seq, name, body, at, job, known in self._connection.execute(query, values):
+                if known is not None and known != checksum(at, job, name, body):
+                    raise PermanentError(
+                        f"{self.path}: record {seq}, {name}, was changed since it was written; {_LOOK}"
+                    )
+                try:
+                    yield seq, decode(name, body)
+                except (KeyError, ValueError) as error:
+                    what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
+                    raise PermanentError(f"{self.path}: {what}") from error
+        except sqlite3.Error as error:
+            raise PermanentError(f"{self.path}: the record after {seq} cannot be read: {error}; {_LOOK}") from error
 
     def last_seq(self) -> int:
         """Number of the last record; 0 for an empty journal."""
@@ -271,7 +297,7 @@ class Journal:
         """By job with a snapshot: its first record, the last record in the snapshot, and the job."""
         found = {}
         query = "SELECT job, born, seq, body, count, epochs FROM snapshots WHERE shape = ?"
-        with contextlib.suppress(sqlite3.OperationalError):  # a journal that no handler has opened since
+        with contextlib.suppress(sqlite3.Error):  # a journal that no handler has opened since, or a damaged one
             for name, born, seq, *frozen in self._connection.execute(query, (shape(),)):
                 with contextlib.suppress(ValueError):
                     found[name] = born, seq, load(*frozen)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sqlite3
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from coach.core.errors import PermanentError, UserError
+
+log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
 
@@ -16,7 +22,8 @@ CREATE TABLE IF NOT EXISTS records (
     at   REAL NOT NULL,
     job  TEXT NOT NULL,
     type TEXT NOT NULL,
-    body TEXT NOT NULL
+    body TEXT NOT NULL,
+    sum  INTEGER
 ) STRICT;
 CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
 CREATE INDEX IF NOT EXISTS handler_records ON records (seq) WHERE {handling};
@@ -57,11 +64,14 @@ def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None =
     `term` of a handler that leads by a lease: one of an earlier term, or of the same, is refused by PermanentError.
     """
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
+        patiently(path, lambda: connection.execute("PRAGMA journal_mode=WAL"))
         connection.execute("PRAGMA synchronous=FULL")
-        connection.executescript(_SCHEMA.format(handling=HANDLING, request=REQUEST, requested=REQUESTED))
+        if meta_there(connection) and not has_sums(connection):  # of an earlier release
+            patiently(path, lambda: connection.execute("ALTER TABLE records ADD COLUMN sum INTEGER"))
+        tables = _SCHEMA.format(handling=HANDLING, request=REQUEST, requested=REQUESTED)
+        patiently(path, lambda: connection.executescript(tables))
         check_version(path, connection)
-        connection.execute("BEGIN IMMEDIATE")
+        patiently(path, lambda: connection.execute("BEGIN IMMEDIATE"))
         connection.execute(
             "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0), ('identity', abs(random() % (1 << 48)))",
             (SCHEMA_VERSION,),
@@ -76,6 +86,63 @@ def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None =
     except sqlite3.Error as error:
         raise PermanentError(f"{path}: cannot be used as a journal: {error}") from error
     return token
+
+
+def patiently(path: Path, do: Callable[[], object]) -> None:
+    """Do what needs the file's write lock, and again for as long as another process has that: it may be paused.
+
+    SQLite waits some seconds each time. Who has it is in the file of the journal's own lock, where it was a handler.
+    """
+    said = False
+    while True:
+        try:
+            do()
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+        if not said:
+            said = True
+            log.warning(
+                "%s: another process has its write lock and does not go on: %s. This handler waits until that "
+                "process goes on, or has ended (kill -9 PID there, or delete its pod)", path, writer(path),
+            )  # fmt: skip
+    if said:
+        log.info("%s: can be written again", path)
+
+
+def writer(path: Path) -> str:
+    """Who wrote last to a journal, as far as its lock says: its process and machine."""
+    with contextlib.suppress(OSError):
+        pid, _, host = path.with_suffix(".lock").read_text(errors="replace").strip().partition(" ")
+        if pid.isdecimal():
+            return f"the last handler was process {pid} on {host}"
+    return f"unknown; on this machine: fuser {path}"
+
+
+def checksum(at: float, job: str, kind: str, body: str) -> int:
+    """Of a record's columns: one that was changed by a disk, or by hand, is known by it."""
+    return zlib.crc32(f"{at and float(at)!r} {job} {kind} {body}".encode(errors="surrogatepass"))
+
+
+def meta_there(connection: sqlite3.Connection) -> bool:
+    """Whether it is a journal already."""
+    return bool(connection.execute("PRAGMA table_info(records)").fetchall())
+
+
+def has_sums(connection: sqlite3.Connection) -> bool:
+    """Whether records have checksums: those of an earlier release have none until a handler opens the journal."""
+    return any(row[1] == "sum" for row in connection.execute("PRAGMA table_info(records)"))
+
+
+def refuse_cut(path: Path) -> None:
+    """Raises PermanentError for an empty file where there are jobs: a new journal in its place would forget what they cost."""
+    jobs = path.parent / "jobs"
+    if path.exists() and path.stat().st_size == 0 and jobs.is_dir() and any(jobs.iterdir()):
+        raise PermanentError(
+            f"{path}: is empty, though {jobs} has jobs: it was cut off. Put a copy of it there; or, to begin anew "
+            f"without what they did and spent, move {path} and {jobs} away"
+        )
 
 
 def meta(connection: sqlite3.Connection, key: str) -> int:

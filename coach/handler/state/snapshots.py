@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import zlib
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -60,11 +61,15 @@ def dump(job: Job) -> tuple[str, int, bytes]:
     values["surface"] = job.surface and job.surface.data
     values["curve"] = job.curve and (job.curve.text, job.curve.epochs_trained)
     values["full_epoch_curves"] = tuple((curve.text, curve.epochs_trained) for curve in job.full_epoch_curves)
-    return _adapter().dump_json(_mirror()(**values)).decode(), epochs.count_packed, epochs.packed
+    body = _adapter().dump_json(_mirror()(**values)).decode()
+    return f"{body}\n{_sum(body, epochs.packed)}", epochs.count_packed, epochs.packed
 
 
 def load(body: str, count: int, packed: bytes) -> Job:
     """The job that `dump` wrote. Raises ValueError if it is none."""
+    body, _, known = body.rpartition("\n")
+    if known != _sum(body, packed):
+        raise ValueError("damaged, or of an earlier release")
     mirror = _adapter().validate_json(body)
     values = {name: getattr(mirror, name) for name in _types()}
     values["job_file"] = TrainingJob.from_json(mirror.job_file)
@@ -76,6 +81,10 @@ def load(body: str, count: int, packed: bytes) -> Job:
     if curves and curves[-1] == values["curve"]:
         values["curve"] = curves[-1]  # the same object, as before
     return Job(**values)
+
+
+def _sum(body: str, packed: bytes) -> str:
+    return f"{zlib.crc32(packed, zlib.crc32(body.encode())):08x}"
 
 
 @cache

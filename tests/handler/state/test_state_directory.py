@@ -115,7 +115,7 @@ def test_jobs_of_all_journals_are_known_and_whether_a_handler_has_them(home: Sta
 def test_a_journal_that_cannot_be_read_is_named(home: StateDirectory) -> None:
     keep(home, steady_job())
     journal = Journal.write(home.journal(1))
-    journal._connection.execute("UPDATE records SET body = '{}' WHERE type = 'JobSubmitted'")
+    journal._connection.execute("UPDATE records SET body = '{}', sum = NULL WHERE type = 'JobSubmitted'")
     journal.close()
     with pytest.raises(PermanentError, match=r"journal\.db: cannot be read, it may be of another version"):
         home.past()

@@ -1,0 +1,86 @@
+"""Every record of a state folder's journals is read, and the money is added up: `coach doctor --journal`."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from coach.core.errors import CoachError, PermanentError
+from coach.core.jobs.actions import Settle
+from coach.handler.state.codec import decode
+from coach.handler.state.journal import Journal, fold
+from coach.handler.state.journal_file import checksum, has_sums
+from coach.handler.state.state_directory import StateDirectory
+from coach.report.formatting import count
+from coach.service.schemas import Check, Status
+
+#: Damaged records that are named.
+MOST_NAMED = 5
+_STEP = "put a copy of it there while no handler runs; without one its other jobs can be looked at with `coach events`"
+
+
+def journal_checks(home: StateDirectory) -> Iterator[Check]:
+    """One or two of each journal, which none of them changes."""
+    for path in home.journals():
+        yield from _of(path)
+
+
+def _of(path: Path) -> Iterator[Check]:
+    try:
+        with contextlib.closing(Journal.read(path)):
+            pass
+        damaged, read, unsummed = _damaged(path)
+    except (CoachError, sqlite3.Error) as error:
+        yield Check(path.name, Status.FAILED, f"{path}: cannot be read: {error}", _STEP)
+        return
+    if damaged:
+        named = "; ".join(damaged[:MOST_NAMED]) + ("; ..." if len(damaged) > MOST_NAMED else "")
+        yield Check(path.name, Status.FAILED, f"{path}: {count(len(damaged), 'damaged record')}: {named}", _STEP)
+        return
+    without = f", {unsummed} of them of an earlier release, without a checksum" if unsummed else ""
+    yield Check(path.name, Status.OK, f"{count(read, 'record')} as they were written{without}")
+    yield _ledger(path)
+
+
+def _damaged(path: Path) -> tuple[list[str], int, int]:
+    """What is wrong with which record; how many there are, and how many have no checksum. Raises sqlite3.Error."""
+    found, read, unsummed = [], 0, 0
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        for (said,) in connection.execute("PRAGMA integrity_check(5)"):
+            if said != "ok":
+                found.append(str(said))
+        known = "sum" if has_sums(connection) else "NULL"
+        connection.text_factory = bytes
+        for seq, at, *texts, expected in connection.execute(
+            f"SELECT seq, at, job, type, body, {known} FROM records ORDER BY seq"  # noqa: S608
+        ):
+            read += 1
+            unsummed += expected is None
+            try:
+                job, kind, body = (text.decode() for text in texts)
+                if expected is not None and expected != checksum(at, job, kind, body):
+                    found.append(f"record {seq} ({kind} of {job or 'no job'}) was changed since it was written")
+                decode(kind, body)
+            except (ValueError, KeyError, UnicodeError) as error:
+                found.append(f"record {seq} cannot be read ({type(error).__name__})")
+    return found, read, unsummed
+
+
+def _ledger(path: Path) -> Check:
+    """Whether what each job has spent is what its payments add up to, and the same with its snapshot as without."""
+    name = f"{path.name}, money"
+    try:
+        with contextlib.closing(Journal.read(path)) as journal:
+            jobs, anew = journal.jobs(), fold(record for _, record in journal.records())
+            paid: dict[str, int] = {}
+            for _, record in journal.records():
+                if isinstance(record, Settle):
+                    paid[record.job] = paid.get(record.job, 0) + record.amount
+    except PermanentError as error:
+        return Check(name, Status.FAILED, str(error), _STEP)
+    wrong = [one for one, job in jobs.items() if not job.ledger.spent == anew[one].ledger.spent == paid.get(one, 0)]
+    if wrong:
+        return Check(name, Status.FAILED, f"{', '.join(wrong[:MOST_NAMED])}: payments add up to another sum", _STEP)
+    return Check(name, Status.OK, f"the payments of {count(len(jobs), 'job')} add up to what was spent")
