@@ -531,7 +531,7 @@ WRONG = {
         coach deploy nuclio job.yaml --context kind
     """,
     "service.doctor": """
-        coach doctor --also slurm
+        coach doctor --also pbs
         coach doctor now
     """,
 }

@@ -178,8 +178,8 @@ def program_ended(job: Job, message: str) -> tuple[Reason, str]:
     value = job.value(last)
     target = f"target {job.target:g}"
     if last.report.guessed and job.spec.target.reached(value):
-        target = (
-            f"{target} is met, but a metric that was found by guessing must be seen in two epochs: say where it is (metrics)"
+        target += (
+            " is met, but a metric that was found by guessing must be seen in two epochs: say where it is (metrics)"
         )
     return Reason.TARGET_MISSED, f"{message}, at {job.metric} {value:.4g}{best}; {target}"
 

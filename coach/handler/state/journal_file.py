@@ -136,7 +136,7 @@ def has_sums(connection: sqlite3.Connection) -> bool:
 
 
 def refuse_cut(path: Path) -> None:
-    """Raises PermanentError for an empty file where there are jobs: a new journal in its place would forget what they cost."""
+    """Raises PermanentError for an empty file where there are jobs: a new journal would forget what they cost."""
     jobs = path.parent / "jobs"
     if path.exists() and path.stat().st_size == 0 and jobs.is_dir() and any(jobs.iterdir()):
         raise PermanentError(

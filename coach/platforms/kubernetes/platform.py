@@ -257,7 +257,7 @@ class KubernetesPlatform:
             raise _refusal(f"the gang of {size.job}", error, spec) from error
 
     async def _have_key(self, job: str, gang: Object) -> None:
-        """Have a Secret that goes with the Gang, as its pods do. It is only ever created: no pod has to read Secrets."""
+        """Have a Secret that goes with the Gang, as its pods do. It is only created: no right to read is needed."""
         uid = gang["metadata"]["uid"]
         if (known := self._keys.get(job)) is not None and known.gang == uid:
             return
