@@ -64,10 +64,14 @@ def _one_of(*choices: str) -> Callable[[Any], str | None]:
     return lambda value: None if value in choices else f"must be one of {', '.join(choices)}"
 
 
+#: What may be left out.
+NULL = ", or null"
+
+
 def _or_null(check: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
     def optional(value: Any) -> str | None:
         fault = None if value is None else check(value)
-        return f"{fault}, or null" if fault else None
+        return f"{fault.removesuffix(NULL)}{NULL}" if fault else None
 
     return optional
 

@@ -48,7 +48,7 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
     words = ["run", *files, "--nodes", "1x2", "--policy", name, "-o", "json"]
     done = coach(*words)
     assert done.returncode == 0, done.stderr
-    assert f"policy {name}," in done.stderr
+    assert f"policy {name}\n" in done.stderr
     assert {row["name"]: row["state"] for row in json.loads(done.stdout)} == {
         "first": "Succeeded",
         "second": "Succeeded",

@@ -27,7 +27,7 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
     files = [str(write_job(tmp_path / f"{job}.yaml", job, resources=roles)) for job in ("first", "second")]
     done = coach("run", *files, "--nodes", "2x2", "--policy", name, "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert f"policy {name}," in done.stderr
+    assert f"policy {name}\n" in done.stderr
     assert {row["name"]: row["state"] for row in json.loads(done.stdout)} == {
         "first": "Succeeded",
         "second": "Succeeded",

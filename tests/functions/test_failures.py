@@ -252,7 +252,6 @@ def test_missing_and_unreadable_data_have_different_reasons(gang: Gang, tmp_path
     for data, reason in (
         ({"uri": str(tmp_path / "nowhere"), "format": "idx"}, "DataMissing"),
         ({"uri": str(tmp_path / "bad.npz"), "format": "npz"}, "DataInvalid"),
-        ({"uri": "nosuch://x", "format": "npz"}, "StorageFailed"),
     ):
         gang.fresh_group()
         assert fail(gang, **epoch(tmp_path, data=data))["reason"] == reason

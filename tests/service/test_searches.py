@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from coach.core.jobs import events as ev
 from coach.core.jobs.job import Phase
 from coach.handler.search.definition import Definition, load
 from coach.handler.state.state_directory import StateDirectory
@@ -78,7 +79,9 @@ def test_the_next_service_goes_on_with_a_search(home: StateDirectory, stopped: b
         await api.until("digits-1", lambda row: row["epoch"] >= 1 and orders == 3)
         if stopped:
             api.service.searches.close()
-            await api.service.suspend(["digits-1"], now=True, by_user=False)
+            answer = api.service._answer(ev.SuspendRequested, "digits-1")
+            api.service.handler.suspend(["digits-1"], now=True, by_user=False)
+            await answer
 
     async def second(api: Api) -> None:
         found = await finished(api)

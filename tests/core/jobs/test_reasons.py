@@ -36,6 +36,7 @@ ATTEMPTS = {
     Reason.DEADLINE_EXCEEDED: Retry.BOUNDED,
     Reason.INTERNAL: Retry.BOUNDED,
     Reason.PROGRAM_FAILED: Retry.NEVER,
+    Reason.CANCELLED_OUTSIDE: Retry.NEVER,
     Reason.HANDLER_RESTARTED: Retry.FREE,
     Reason.DISRUPTED: Retry.FREE,
 }

@@ -71,7 +71,7 @@ def test_thirty_histories_of_programs_break_no_rule(capsys: Any) -> None:
 
 
 def test_twenty_histories_of_elastic_groups_break_no_rule(capsys: Any) -> None:
-    assert main(20, 11, draw_elastic) == 0, capsys.readouterr().out
+    assert main(20, 1, draw_elastic) == 0, capsys.readouterr().out
     table = capsys.readouterr().out
     assert "| overshoots | 0 |" in table and "gifts within an epoch | 0 |" not in table
 
