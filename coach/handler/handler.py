@@ -259,7 +259,8 @@ class Handler:
             with collector.paused():
                 reactions = [(event, self._reducer.react(event)) for event in taken]
             began = time.monotonic()
-            self._journal.append(record for event, actions in reactions for record in (event, *actions))
+            records = [record for event, actions in reactions for record in (event, *actions)]
+            await self._journal.append_when_free(records)
             self.timed(time.monotonic() - began)
             for event, actions in reactions:
                 for action in (*self._going_on, *actions):

@@ -1,4 +1,4 @@
-"""Every record of a state folder's journals is read, and the money is added up: `coach doctor --journal`."""
+"""Every record of a state folder's journals is read, and the money is added up: `coach doctor --journal [--repair]`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,68 @@ from pathlib import Path
 
 from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.actions import Settle
+from coach.core.money import to_amount
 from coach.handler.state.codec import decode
 from coach.handler.state.journal import Journal, fold
 from coach.handler.state.journal_file import checksum, has_sums
+from coach.handler.state.repair import CutJob, repair
 from coach.handler.state.state_directory import StateDirectory
-from coach.report.formatting import count
+from coach.report.formatting import count, iso
 from coach.service.schemas import Check, Status
 
 #: Damaged records that are named.
 MOST_NAMED = 5
-_STEP = "put a copy of it there while no handler runs; without one its other jobs can be looked at with `coach events`"
+_STEP = "with no handler there: put a copy of it there, or keep what is whole: coach doctor --journal --repair"
 
 
 def journal_checks(home: StateDirectory) -> Iterator[Check]:
     """One or two of each journal, which none of them changes."""
     for path in home.journals():
         yield from _of(path)
+
+
+def repair_checks(home: StateDirectory) -> Iterator[Check]:
+    """What the repair of each damaged journal has restored, and what not; then whether they are as they should be."""
+    for path in home.journals():
+        if any(check.status is Status.FAILED for check in _of(path)):
+            yield from _repaired(home, path)
+        yield from _of(path)
+
+
+def _repaired(home: StateDirectory, path: Path) -> Iterator[Check]:
+    try:
+        done = repair(path)
+    except (CoachError, OSError) as error:
+        yield Check(path.name, Status.FAILED, f"not repaired: {error}")
+        return
+    lost = f"{count(done.lost, 'record')} lost" if done.lost else "no record lost"
+    said = f"repaired: {lost}, {count(done.whole, 'job')} as before; the damaged one is {done.damaged}"
+    yield Check(path.name, Status.OK, said)
+    if done.cut_off_at is not None:
+        said = f"the file was cut off: nobody knows what came after {iso(done.cut_off_at)}, and what it cost"
+        yield Check(path.name, Status.WARNING, said, "see what each budget has left: coach budget list")
+    if done.of_no_job:
+        which = ", ".join(map(str, done.of_no_job[:MOST_NAMED])) + (", ..." if done.of_no_job[MOST_NAMED:] else "")
+        said = f"of no job, or nobody knows of which: record {which}; it may have set a budget over jobs, or its nodes"
+        yield Check(path.name, Status.WARNING, said, "see whether each is there: coach budget list")
+    for cut in done.cut:
+        yield _cut(home, cut)
+
+
+def _cut(home: StateDirectory, cut: CutJob) -> Check:
+    """What is left of a job, and how its user goes on."""
+    folder = home.checkpoints(cut.name)
+    paid = f", {to_amount(cut.paid):g} paid in them" if cut.paid else ""
+    which = f"record {cut.lost} {'was' if cut.sure else 'may have been'} its own"
+    if cut.job is None:
+        said = f"not restored: {which}, and its job file is lost{paid and paid.replace('in them', 'by it')}"
+        step = f"submit its file again; with spec.init it begins with a checkpoint of {folder}"
+        return Check(cut.name, Status.FAILED, said, step)
+    left = f", {count(cut.later, 'later record')} left out{paid}" if cut.later else ""
+    state = f"{cut.job.state.value.lower()} then" if cut.job.ended else "suspended"
+    said = f"as it was after {count(len(cut.job.epochs), 'epoch')}, {state}: {which}{left}"
+    step = "" if cut.job.ended else f"go on: coach resume {cut.name}; its checkpoints: {folder}"
+    return Check(cut.name, Status.WARNING, said, step)
 
 
 def _of(path: Path) -> Iterator[Check]:

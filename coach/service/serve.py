@@ -102,7 +102,10 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
 
 def _journal(home: StateDirectory, lead: Lead | None) -> Journal:
     try:
-        journal = home.open_journal(home.journal(1), lead.term if lead else None)
+        if lead is None:
+            journal = home.open_journal(home.journal(1))
+        else:
+            journal = home.open_journal(home.journal(1), lead.term, lead.set_waiting)
     except JournalBusyError as error:
         raise UserError(
             f"{error}: `coach run` runs there now; let it end, stop it with Ctrl-C, or set COACH_HOME to another folder"

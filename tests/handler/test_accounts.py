@@ -61,7 +61,7 @@ def handled(path: Path, records: int | None, *jobs: Any) -> bool:
         journal = Journal.write(path)
         append, left = journal.append, records
 
-        def dying(batch: Any) -> None:
+        async def dying(batch: Any) -> None:
             nonlocal left
             batch = list(batch)
             append(batch)
@@ -70,7 +70,7 @@ def handled(path: Path, records: int | None, *jobs: Any) -> bool:
                 if left <= 0:
                     raise Killed
 
-        journal.append = dying  # type: ignore[method-assign]
+        journal.append_when_free = dying  # type: ignore[method-assign]
         handler = Handler(FakePlatform(), journal, CoachPolicy())
         await handler.__aenter__()
         try:

@@ -406,7 +406,7 @@ def kill_after(path: Path, memory: FakePlatform, records: int, job: TrainingJob)
         count = sum(1 for _ in journal.records())
         append = journal.append
 
-        def dying(batch: Any) -> None:
+        async def dying(batch: Any) -> None:
             nonlocal count
             batch = list(batch)
             append(batch)
@@ -414,7 +414,7 @@ def kill_after(path: Path, memory: FakePlatform, records: int, job: TrainingJob)
             if count >= records:
                 raise Killed
 
-        journal.append = dying  # type: ignore[method-assign]
+        journal.append_when_free = dying  # type: ignore[method-assign]
         handler = Handler(memory, journal, CoachPolicy())
         await handler.__aenter__()
         try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,10 +20,12 @@ import yaml
 
 from coach.core.cluster import Pod, PodId, Resources, Role
 from coach.core.errors import UserError
+from coach.core.leadership import Candidate
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.resource_status import ConditionType, TrainingJobStatus
 from coach.platforms.kubernetes import manifests, program_manifests
 from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.election import LIVE_PORT, Lead, _well
 from scripts.generate.crd import crd
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
@@ -626,3 +631,36 @@ def test_uninstalling_leaves_nothing(release: Release) -> None:
         lambda: not admin.exists("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.coach.dev"),
     )
     assert inventory(admin) - release.before == set()
+
+
+@with_helm
+@pytest.mark.timeout(60)
+def test_a_paused_handler_answers_no_probe_and_one_that_waits_for_it_does() -> None:
+    """So the kubelet ends the one that has the journal's write lock, and not its successor."""
+    pod = rendered()["Deployment", "coach-handler"]["spec"]["template"]["spec"]["containers"][0]
+    probe = pod["livenessProbe"]
+    ports = {port["name"]: port["containerPort"] for port in pod["ports"]}
+    assert probe["httpGet"] == {"path": "/health", "port": "live"} and ports["live"] == ports["http"] + LIVE_PORT
+    assert probe["periodSeconds"] * probe["failureThreshold"] <= 120
+
+    said, into = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        lead = Lead(Candidate("me"))
+        lead.set_waiting(True)  # for a journal whose writer is paused
+        with _well("127.0.0.1", 0, lambda: lead.waits) as port:
+            os.write(into, f"{port}\n".encode())
+            time.sleep(60)
+        os._exit(0)
+    try:
+        port = os.read(said, 20).decode().strip()
+        assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=10, trust_env=False).status_code == 200
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)
+        with pytest.raises(httpx.TimeoutException):
+            httpx.get(f"http://127.0.0.1:{port}/health", timeout=1, trust_env=False)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(said)
+        os.close(into)

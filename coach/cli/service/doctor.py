@@ -19,6 +19,9 @@ def command(
     journal: Annotated[
         bool, typer.Option("--journal", help="Check every record of the journals instead, and add their ledgers up.")
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="With --journal: put what is whole in the place of a damaged journal.")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Check whether this machine can run jobs.
@@ -26,21 +29,29 @@ def command(
     The state folder, its journals, the functions' Python with MXNet, disk, memory, ports, and the service; with a
     next step for each problem. The exit code is 5 where something would keep jobs from running.
 
+    --journal --repair needs a journal that no handler has. Jobs whose records are whole are as before; one that has
+    lost a record is as it was before that, suspended; the damaged journal is kept beside the new one.
+
     \b
     Examples:
       coach doctor
       coach doctor --also kubernetes --also go
       coach doctor --also slurm
       coach doctor --journal
+      coach doctor --journal --repair
     """
     from coach.cli.operations import operations
+    from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
-    from coach.service.journal_checks import journal_checks
+    from coach.service.journal_checks import journal_checks, repair_checks
     from coach.service.schemas import Status
 
+    if repair and not journal:
+        raise UserError("--repair is of journals: coach doctor --journal --repair")
+    check_journals = repair_checks if repair else journal_checks
     screen = console()
     with screen.status("looking") if output is Format.TABLE else contextlib.nullcontext(), operations() as coach:
-        found = list(journal_checks(StateDirectory.default())) if journal else coach.checks(also or ())
+        found = list(check_journals(StateDirectory.default())) if journal else coach.checks(also or ())
         for check in found:
             if output is Format.TABLE:
                 style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]

@@ -7,6 +7,7 @@ file systems where locks have no effect.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import heapq
@@ -30,11 +31,15 @@ from coach.handler.clock import Clock
 from coach.handler.private_files import locked, make_folder, open_lock, opener
 from coach.handler.state.codec import Record, decode, encode
 from coach.handler.state.journal_file import (
+    BUSY_SECONDS,
     HANDLING,
+    PAUSE_SECONDS,
     REQUEST,
     REQUESTED,
     JournalBusyError,
+    Patience,
     acquire_fence,
+    busy,
     check_version,
     checksum,
     has_sums,
@@ -82,8 +87,8 @@ class Journal:
         self._token = token
 
     @classmethod
-    def write(cls, path: Path, term: int | None = None) -> Journal:
-        """Open for writing, creating it where needed; `term` as in `acquire_fence`.
+    def write(cls, path: Path, term: int | None = None, waits: Callable[[bool], None] = lambda _: None) -> Journal:
+        """Open for writing, creating it where needed; `term` and `waits` as in `acquire_fence`.
 
         Raises JournalBusyError if another handler has it, PermanentError if it is of another version or not a
         journal.
@@ -99,8 +104,8 @@ class Journal:
             refuse_cut(path)
             with contextlib.suppress(FileExistsError):  # SQLite gives its other files the mode of this one
                 open(path, "x", opener=opener).close()
-            connection = sqlite3.connect(path, isolation_level=None)
-            token = acquire_fence(path, connection, term)
+            connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
+            token = acquire_fence(path, connection, term, waits)
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -138,10 +143,27 @@ class Journal:
             os.utime(self._lock.fileno(), (at, at))
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write records in one transaction, on disk when it returns.
+        """Write records in one transaction, on disk when it returns; it waits while another process has the write lock.
 
         Raises PermanentError where another handler has taken the journal over: this one must stop.
         """
+        rows = list(records)
+        patiently(self.path, lambda: self._append(rows))
+
+    async def append_when_free(self, records: Iterable[Record]) -> None:
+        """The same; while another process has the write lock, all else of this one goes on."""
+        rows, patience = list(records), Patience(self.path)
+        while True:
+            try:
+                self._append(rows)
+                break
+            except sqlite3.OperationalError:
+                patience.again()
+            await asyncio.sleep(PAUSE_SECONDS)
+        patience.over()
+
+    def _append(self, records: Sequence[Record]) -> None:
+        """Raises sqlite3.OperationalError where another process has the write lock."""
         rows = [(record.at, record.job, type(record).__name__, encode(record)) for record in records]
         summed = [(*row, checksum(*row)) for row in rows]
         try:
@@ -150,6 +172,8 @@ class Journal:
                     "INSERT INTO records (at, job, type, body, sum) VALUES (?, ?, ?, ?, ?)", summed
                 )
         except sqlite3.Error as error:
+            if busy(error):
+                raise
             raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
 
     @contextlib.contextmanager
@@ -157,7 +181,7 @@ class Journal:
         """Everything or nothing. Raises PermanentError where another handler has the journal."""
         self.may_write()
         try:
-            patiently(self.path, lambda: self._connection.execute("BEGIN IMMEDIATE"))
+            self._connection.execute("BEGIN IMMEDIATE")
             if meta(self._connection, "fence") != self._token:
                 raise PermanentError(f"{self.path}: another handler took this journal over; this one stops")
             yield

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from coach.core.errors import PermanentError, UserError
@@ -14,6 +16,8 @@ from coach.core.errors import PermanentError, UserError
 log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
+#: Seconds for which SQLite itself waits for the write lock, then until the next try, and until that is said.
+BUSY_SECONDS, PAUSE_SECONDS, SAID_AFTER = 0.1, 0.1, 5.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
@@ -58,20 +62,26 @@ class JournalBusyError(UserError):
     """Another handler writes this journal."""
 
 
-def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None = None) -> int:
-    """Prepare the file for writing; the fencing token, higher than any before it.
+def acquire_fence(
+    path: Path,
+    connection: sqlite3.Connection,
+    term: int | None = None,
+    waits: Callable[[bool], None] = lambda _: None,
+) -> int:
+    """Prepare the file for writing; the fencing token, higher than any before it. `waits` as in Patience.
 
     `term` of a handler that leads by a lease: one of an earlier term, or of the same, is refused by PermanentError.
     """
+    once = partial(patiently, path, waits=waits)
     try:
-        patiently(path, lambda: connection.execute("PRAGMA journal_mode=WAL"))
+        once(lambda: connection.execute("PRAGMA journal_mode=WAL"))
         connection.execute("PRAGMA synchronous=FULL")
         if meta_there(connection) and not has_sums(connection):  # of an earlier release
-            patiently(path, lambda: connection.execute("ALTER TABLE records ADD COLUMN sum INTEGER"))
+            once(lambda: connection.execute("ALTER TABLE records ADD COLUMN sum INTEGER"))
         tables = _SCHEMA.format(handling=HANDLING, request=REQUEST, requested=REQUESTED)
-        patiently(path, lambda: connection.executescript(tables))
+        once(lambda: connection.executescript(tables))
         check_version(path, connection)
-        patiently(path, lambda: connection.execute("BEGIN IMMEDIATE"))
+        once(lambda: connection.execute("BEGIN IMMEDIATE"))
         connection.execute(
             "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0), ('identity', abs(random() % (1 << 48)))",
             (SCHEMA_VERSION,),
@@ -88,27 +98,55 @@ def acquire_fence(path: Path, connection: sqlite3.Connection, term: int | None =
     return token
 
 
-def patiently(path: Path, do: Callable[[], object]) -> None:
-    """Do what needs the file's write lock, and again for as long as another process has that: it may be paused.
+class Patience:
+    """What is said while another process has a journal's write lock, and does not go on: it may be paused.
 
-    SQLite waits some seconds each time. Who has it is in the file of the journal's own lock, where it was a handler.
+    `waits` is called with True when that is said, and with False when it is over. Who has the lock is in the file of
+    the journal's own lock, where it was a handler.
     """
-    said = False
+
+    def __init__(self, path: Path, waits: Callable[[bool], None] = lambda _: None) -> None:
+        self._path, self._waits, self._said = path, waits, False
+        self._began = time.monotonic()
+
+    def again(self) -> None:
+        """It could not be written once more."""
+        if not self._said and time.monotonic() - self._began >= SAID_AFTER:
+            self._said = True
+            log.warning(
+                "%s: another process has its write lock and does not go on: %s. This handler waits until that "
+                "process goes on, or has ended (kill -9 PID there, or delete its pod)", self._path, writer(self._path),
+            )  # fmt: skip
+            self._waits(True)
+
+    def over(self) -> None:
+        """It can be written."""
+        if self._said:
+            log.info("%s: can be written again", self._path)
+            self._waits(False)
+
+
+def patiently(path: Path, do: Callable[[], object], waits: Callable[[bool], None] = lambda _: None) -> None:
+    """Do what needs the file's write lock, and again for as long as another process has that; `waits` as in Patience.
+
+    Raises sqlite3.Error for all else that goes wrong.
+    """
+    patience = Patience(path, waits)
     while True:
         try:
             do()
             break
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            if not busy(error):
                 raise
-        if not said:
-            said = True
-            log.warning(
-                "%s: another process has its write lock and does not go on: %s. This handler waits until that "
-                "process goes on, or has ended (kill -9 PID there, or delete its pod)", path, writer(path),
-            )  # fmt: skip
-    if said:
-        log.info("%s: can be written again", path)
+        patience.again()
+        time.sleep(PAUSE_SECONDS)
+    patience.over()
+
+
+def busy(error: sqlite3.Error) -> bool:
+    """Whether another process has the write lock."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def writer(path: Path) -> str:
@@ -122,7 +160,7 @@ def writer(path: Path) -> str:
 
 def checksum(at: float, job: str, kind: str, body: str) -> int:
     """Of a record's columns: one that was changed by a disk, or by hand, is known by it."""
-    return zlib.crc32(f"{at and float(at)!r} {job} {kind} {body}".encode(errors="surrogatepass"))
+    return zlib.crc32(f"{at if at is None else float(at)!r} {job} {kind} {body}".encode(errors="surrogatepass"))
 
 
 def meta_there(connection: sqlite3.Connection) -> bool:

@@ -222,16 +222,19 @@ class StateDirectory:
                 new = file.with_suffix(".new")
                 new.unlink(missing_ok=True)
                 open(new, "x", opener=opener).close()
+                new.write_text(file.read_text(errors="replace"))  # who has it
                 os.utime(new, (file.stat().st_atime, file.stat().st_mtime))  # the last heartbeat
                 new.replace(file)
 
-    def open_journal(self, wanted: Path | None = None, term: int | None = None) -> Journal:
-        """The `wanted` journal, or the first that no other handler has, for writing; `term` as in `Journal.write`.
+    def open_journal(
+        self, wanted: Path | None = None, term: int | None = None, waits: Callable[[bool], None] = lambda _: None
+    ) -> Journal:
+        """The `wanted` journal, or the first that no other handler has, for writing; the others as in `Journal.write`.
 
         Raises JournalBusyError where the wanted one is taken, UserError where all are.
         """
         if wanted is not None:
-            return Journal.write(wanted, term)
+            return Journal.write(wanted, term, waits)
         for number in range(1, MAX_JOURNALS + 1):
             with contextlib.suppress(JournalBusyError):
                 return Journal.write(self.journal(number))

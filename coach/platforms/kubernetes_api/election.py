@@ -132,8 +132,12 @@ class Lead:
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self.term = candidate.term
-        #: Whether this process waits for its lease, and its loop with it.
+        #: Whether this process waits for its lease, or for its journal, and its loop with it.
         self.waits = False
+
+    def set_waiting(self, waits: bool) -> None:
+        """Whether it waits: it is well then, though its API does not answer."""
+        self.waits = waits
 
     def check(self) -> None:
         """Return when this process may act; it waits while its lease cannot be renewed."""
@@ -228,8 +232,8 @@ def _answers(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _well(host: str, port: int, alive: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Answer probes of a handler that waits; the API is the leader's alone."""
+def _well(host: str, port: int, alive: Callable[[], bool] = lambda: True) -> Iterator[int]:
+    """Answer probes of a handler that waits, at a port; the API is the leader's alone."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -248,7 +252,7 @@ def _well(host: str, port: int, alive: Callable[[], bool] = lambda: True) -> Ite
         answering = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         answering.start()
         try:
-            yield
+            yield server.server_address[1]
         finally:
             server.shutdown()
             answering.join()

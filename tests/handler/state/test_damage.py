@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
@@ -109,6 +110,31 @@ connection.execute("BEGIN IMMEDIATE")
 print("holds it", flush=True)
 time.sleep(600)
 """
+
+
+def test_while_a_handler_waits_for_a_paused_writer_all_else_of_it_goes_on(home: StateDirectory) -> None:
+    """What ends the wait here is a task of the handler's own loop: were that blocked, it would never end."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS, str(home.journal(1))], stdout=subprocess.PIPE)
+
+    async def both(journal: Journal) -> None:
+        async def ends() -> None:
+            await asyncio.sleep(0)
+            holder.kill()
+
+        ending = asyncio.create_task(ends())
+        await journal.append_when_free([submitted("c")])
+        assert ending.done()
+
+    try:
+        with contextlib.closing(Journal.write(home.journal(1))) as journal:
+            assert holder.stdout is not None and holder.stdout.readline() == b"holds it\n"
+            asyncio.run(both(journal))
+            assert set(journal.jobs()) == {"a", "b", "c"}
+    finally:
+        holder.kill()
+        holder.wait()
+        assert holder.stdout is not None
+        holder.stdout.close()
 
 
 def test_a_handler_waits_for_a_paused_writer_and_goes_on_after_it(
