@@ -22,6 +22,7 @@
 #                  results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up; FRAMEWORK=pytorch,
 #                  SERVERS=elastic: elastic parameter servers; PROGRAM=1: of a program of your own, results/programs;
+#                  SLURM=1: of one on a real Slurm, and of Slurm itself, results/slurm (as make test-slurm);
 #                  SEARCH=1: of the handler of a search, results/search
 # make chaos-kubernetes  N=20 SEED=1: faults at random instants on the cluster; results/kubernetes/chaos.md adds up
 # make histories   N=1000000: as many histories of the protocol by which workers join, leave and die (simulated), goes on
@@ -39,7 +40,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-slurm test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-slurm test-slurm-faults test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -170,7 +171,15 @@ test-root: setup data
 
 # Debian's packages: slurmctld slurmd slurm-client munge.
 test-slurm: setup
-	@$(PYTEST) -q tests/slurm -m 'slurm$(if $(ALL),, and not full)' | sed -u 's/^/slurm | /'
+	@$(MAKE) --no-print-directory -j2 test-slurm-faults test-slurm-programs
+
+# Two parts at once, each with a cluster of its own: most of the time they wait.
+SLURM := -m 'slurm$(if $(ALL),, and not full)'
+test-slurm-faults:
+	@$(PYTEST) -q tests/slurm/test_faults.py $(SLURM) | sed -u 's/^/slurm, faults | /'
+
+test-slurm-programs:
+	@$(PYTEST) -q tests/slurm --ignore=tests/slurm/test_faults.py $(SLURM) | sed -u 's/^/slurm, programs | /'
 
 test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'
@@ -268,7 +277,7 @@ N := 100
 SEED := 1
 SERVERS := ps-lite
 chaos: setup
-	@.venv/bin/python -m benchmarks.service.chaos$(if $(SEARCH),_search $(N) $(SEED),$(if $(PROGRAM),_programs $(N) $(SEED), $(N) $(SEED) --framework $(FRAMEWORK) --servers $(SERVERS)))
+	@.venv/bin/python -m benchmarks.service.chaos$(if $(SEARCH),_search $(N) $(SEED),$(if $(PROGRAM)$(SLURM),_programs $(N) $(SEED)$(if $(SLURM), --slurm), $(N) $(SEED) --framework $(FRAMEWORK) --servers $(SERVERS)))
 
 chaos-kubernetes: N := 20
 chaos-kubernetes: kubernetes

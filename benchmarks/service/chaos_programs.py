@@ -2,9 +2,11 @@
 
     python -m benchmarks.service.chaos_programs 20 1     # 20 runs of seed 1; those of before are not repeated
     make chaos PROGRAM=1 N=20 SEED=1
+    make chaos SLURM=1 N=20 SEED=1     # on a real Slurm with three nodes, whose daemons and nodes are killed, too
 
 A run is a job of 14 epochs of a program whose workers change from one to two (`tests/chaos/program.py`), and one
-SIGKILL. `tests.chaos.program_runs.losses` says what must hold afterwards. The runs add up in results/programs.
+SIGKILL. `tests.chaos.program_runs.losses` says what must hold afterwards. The runs add up in results/programs and
+results/slurm.
 """
 
 from __future__ import annotations
@@ -13,17 +15,23 @@ import argparse
 import asyncio
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, verdict, write_csv, write_table
-from tests.chaos.program_runs import Fault, Victim, draw, run_with
+from tests.chaos import program_runs, slurm_runs
+from tests.chaos.program_runs import Fault
 from tests.chaos.stage import Outcome
+from tests.slurm.cluster import SlurmCluster
 
-RESULT = RESULTS / "programs"
-COMMAND = "make chaos PROGRAM=1"
-#: Runs at once: most of the time they wait.
+COMMANDS = {"programs": "make chaos PROGRAM=1", "slurm": "make chaos SLURM=1"}
+VICTIMS: dict[str, type[StrEnum]] = {"programs": program_runs.Victim, "slurm": slurm_runs.Victim}
+LEFT = {"programs": "a process", "slurm": "a process or Slurm job"}
+#: Runs at once: most of the time they wait. What is killed of Slurm is killed for all.
 AT_ONCE = 2
 
 
@@ -33,31 +41,47 @@ def main() -> None:
     parser.add_argument("runs", type=int)
     parser.add_argument("seed", type=int)
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
+    parser.add_argument("--slurm", action="store_true")
     options = parser.parse_args()
-    out = RESULT / "chaos-runs.csv"
+    where = "slurm" if options.slurm else "programs"
+    out = RESULTS / where / "chaos-runs.csv"
+    out.parent.mkdir(exist_ok=True)
     rows = _read(out)
     done = {(row["seed"], row["run"]) for row in rows}
     todo = [number for number in range(options.runs) if (str(options.seed), str(number)) not in done]
-    asyncio.run(_run(options, todo, rows, out))
-    write(rows, RESULT / "chaos.md")
+    with ExitStack() as stack:
+        if options.slurm:
+            options.at_once = 1
+            run = partial(slurm_runs.run_with, cluster=stack.enter_context(SlurmCluster()))
+            asyncio.run(_run(options, [(one, slurm_runs.draw(options.seed, one)) for one in todo], run, rows, where))
+        else:
+            drawn = [(one, program_runs.draw(options.seed, one)) for one in todo]
+            asyncio.run(_run(options, drawn, program_runs.run_with, rows, where))
+    write(rows, where)
     raise SystemExit(verdict(rows, len(done)))
 
 
-async def _run(options: argparse.Namespace, todo: Sequence[int], rows: list[dict[str, Any]], out: Path) -> None:
+async def _run(
+    options: argparse.Namespace,
+    todo: Sequence[tuple[int, Fault]],
+    run_with: Callable[[Fault], Awaitable[Outcome]],
+    rows: list[dict[str, Any]],
+    where: str,
+) -> None:
     free = asyncio.Semaphore(options.at_once)
 
-    async def one(number: int) -> None:
+    async def one(number: int, fault: Fault) -> None:
         async with free:
-            fault = draw(options.seed, number)
             try:
                 outcome = await run_with(fault)
             except AssertionError as error:
                 outcome = Outcome("", [str(error)])
             rows.append(_row(options.seed, number, fault, outcome))
-            write_csv(out, rows)
+            write_csv(RESULTS / where / "chaos-runs.csv", rows)
+            write(rows, where)
             print(rows[-1], file=sys.stderr, flush=True)
 
-    await asyncio.gather(*map(one, todo))
+    await asyncio.gather(*(one(*each) for each in todo))
 
 
 def _row(seed: int, number: int, fault: Fault, outcome: Outcome) -> dict[str, Any]:
@@ -82,12 +106,12 @@ def _read(path: Path) -> list[dict[str, Any]]:
         return [{**row, "regroups": row.get("regroups", "0")} for row in csv.DictReader(file)]
 
 
-def write(rows: Sequence[dict[str, Any]], out: Path) -> None:
+def write(rows: Sequence[dict[str, Any]], where: str) -> None:
     """The table by victim; runs in which the job ended before the fault are not counted."""
     hit = [row for row in rows if int(row["struck"]) or row["lost"]]
     table = []
     groups: dict[str, list[dict[str, Any]]] = {
-        victim.value: [row for row in hit if row["victim"] == victim.value] for victim in Victim
+        victim.value: [row for row in hit if row["victim"] == victim.value] for victim in VICTIMS[where]
     }
     groups["any, of programs that change workers in the same process"] = [r for r in hit if r["regroups"] == "1"]
     for name, of in {**groups, "all": hit}.items():
@@ -99,10 +123,12 @@ def write(rows: Sequence[dict[str, Any]], out: Path) -> None:
             table.append({**line, "median seconds": seconds, "losses": losses})
     note = (
         f"{len(rows) - len(hit)} more runs, in which the job ended before the fault, are not counted. A loss is\n"
-        "another end, an epoch missing, more than one trained twice, money that does not add up, or a process left.\n"
+        "another end, an epoch missing, more than one trained twice, money that does not add up, or\n"
+        f"{LEFT[where]} left.\n"
         "The program trains 14 epochs of 1.6 s with one worker; Coach changes to two on the way."
     )
-    write_table(out, "Kill any part of a program at any instant", COMMAND, table, note)
+    title = "Kill any part of a program at any instant" + (", or of Slurm" if where == "slurm" else "")
+    write_table(RESULTS / where / "chaos.md", title, COMMANDS[where], table, note)
 
 
 if __name__ == "__main__":

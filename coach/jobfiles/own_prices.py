@@ -14,8 +14,11 @@ from coach.core.errors import UserError
 from coach.core.money import HOUR
 from coach.jobfiles.changes import Changes, defaults_file
 
-_PRICE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})\s*/\s*(gpuh|coreh|h)\s*", re.IGNORECASE)
-_RIGHT = "an amount, its currency and what it is paid for: 0.40USD/gpuh (a GPU), 0.02USD/coreh (a core), 1.20USD/h"
+_PRICE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})\s*/\s*(gpuh|coreh|gibh|h)\s*", re.IGNORECASE)
+_RIGHT = (
+    "an amount, its currency and what it is paid for: 0.40USD/gpuh (a GPU), 0.02USD/coreh (a core), "
+    "0.002USD/gibh (a GiB of memory), 1.20USD/h"
+)
 
 
 def prices_of(texts: Sequence[str], machine: Resources) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def prices_of(texts: Sequence[str], machine: Resources) -> dict[str, Any]:
         "name": "this-machine",
         "currency": next(iter(currencies)),
         "vcpuSecond": hours.get("coreh", 0.0) / HOUR,
-        "gibSecond": 0.0,
+        "gibSecond": hours.get("gibh", 0.0) / HOUR,
         "gpuSecond": hours.get("gpuh", 0.0) / HOUR,
         "invocation": 0.0,
     }

@@ -301,7 +301,12 @@ def _slurm(home: StateDirectory) -> Iterator[Check]:
     own = kind in ("tmpfs", "ramfs", "overlayfs", "ext2/ext3", "xfs", "btrfs")
     step = "set COACH_HOME to a folder that compute nodes see, too, if this one is of this machine alone"
     yield Check("shared folder", Status.WARNING if own else Status.OK, f"{home.path}: {kind}", step if own else "")
-    # What is left to spend, where the site keeps accounts.
+    # What is left to spend, and what it is counted in, where the site keeps accounts.
+    for line in _says("scontrol", "--oneliner", "show", "partition").splitlines():
+        of = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
+        if weights := of.get("TRESBillingWeights"):
+            words = f"partition {of['PartitionName']} counts {weights} units for an hour of each"
+            yield Check("billing", Status.OK, f"{words}; in money: coach prices set 0.40USD/gpuh 0.02USD/coreh")
     fields = "Account,RawUsage,GrpTRESMins,TRESRunMins"
     for line in _says("sshare", "-U", "-n", "-P", "-o", fields).splitlines():
         pairs = zip(fields.split(","), line.strip().split("|"), strict=False)

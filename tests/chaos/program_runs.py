@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +21,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.handler.state.state_directory import StateDirectory
-from tests.chaos.processes import command, descendants, gone, marked
+from tests.chaos.processes import alive, command, descendants, gone, marked
 from tests.chaos.program import EPOCHS, SECONDS
 from tests.chaos.runs import ROOT, _job, _records
 from tests.chaos.stage import PATIENCE, Outcome
@@ -40,6 +41,10 @@ class Victim(StrEnum):
     HANDLER = "the handler"
 
 
+#: What strikes: it gets the handler's process id and the fault, and says what it hit.
+Strike = Callable[[int, "Fault"], Awaitable[str]]
+
+
 @dataclass(frozen=True)
 class Fault:
     """SIGKILL to `victim`, `seconds` after the program has reported `reports` times.
@@ -47,7 +52,7 @@ class Fault:
     `regroups`: its workers change in the same process.
     """
 
-    victim: Victim
+    victim: StrEnum
     reports: int
     seconds: float
     regroups: bool = False
@@ -87,17 +92,32 @@ def job_file(folder: Path, *, regroups: bool) -> dict[str, object]:
     }
 
 
-async def run_with(fault: Fault) -> Outcome:
-    """One run of the job under `coach run`."""
+async def _kill(handler: int, fault: Fault) -> str:
+    while not (found := _victims(handler, fault.victim)):
+        if not alive(handler):
+            return ""
+        await asyncio.sleep(0.01)
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return f"{fault.victim} {found}"
+
+
+async def run_with(
+    fault: Fault,
+    strike: Strike = _kill,
+    options: Sequence[str] = ("--nodes", "1x2"),
+    environment: Mapping[str, str] = os.environ,
+) -> Outcome:
+    """One run of the job under `coach run` with these options."""
     with tempfile.TemporaryDirectory(prefix="chaos-program-") as name:
         home, file, out = StateDirectory(Path(name) / "home"), Path(name) / "job.yaml", Path(name) / "out"
         file.write_text(json.dumps(job_file(Path(name), regroups=fault.regroups)))
-        environment = {**os.environ, "COACH_HOME": str(home.path)}
+        environment = {**environment, "COACH_HOME": str(home.path)}
         began, struck, lost = time.monotonic(), "", list[str]()
         with out.open("ab") as log:
             for _ in range(RUNS):
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "coach.cli.main", "run", "--nodes", "1x2", str(file)),
+                    *(sys.executable, "-m", "coach.cli.main", "run", *options, str(file)),
                     cwd=ROOT,
                     env=environment,
                     stdout=log,
@@ -106,7 +126,7 @@ async def run_with(fault: Fault) -> Outcome:
                 try:
                     async with asyncio.timeout(PATIENCE):
                         if not struck:
-                            struck = await _strike(home, process, fault)
+                            struck = await _strike(home, process, fault, strike)
                         await process.wait()
                 except TimeoutError:
                     lost.append(f"not over after {PATIENCE:.0f} s")
@@ -128,8 +148,8 @@ async def run_with(fault: Fault) -> Outcome:
         return Outcome(struck, lost, job.attempts, len(job.epochs), failures, time.monotonic() - began)
 
 
-async def _strike(home: StateDirectory, process: asyncio.subprocess.Process, fault: Fault) -> str:
-    """Kill at the drawn instant, as the journal shows it; what was hit."""
+async def _strike(home: StateDirectory, process: asyncio.subprocess.Process, fault: Fault, strike: Strike) -> str:
+    """Strike at the drawn instant, as the journal shows it; what was hit."""
     seen = 0
     with _records(home, process) as next_record:
         async for record in next_record():  # type: ignore[attr-defined]
@@ -139,28 +159,23 @@ async def _strike(home: StateDirectory, process: asyncio.subprocess.Process, fau
         else:
             return ""
     await asyncio.sleep(fault.seconds)
-    while not (found := _victims(process.pid, fault.victim)) and process.returncode is None:
-        await asyncio.sleep(0.01)
-    if process.returncode is not None:
-        return ""
-    for pid in found:
-        os.kill(pid, signal.SIGKILL)
-    return f"{fault.victim} {found}"
+    return await strike(process.pid, fault) if process.returncode is None else ""
 
 
-def _victims(handler: int, victim: Victim) -> list[int]:
+def _victims(handler: int, victim: StrEnum) -> list[int]:
     if victim is Victim.HANDLER:
         return [handler]
     below = descendants(handler)
     supervisors = [pid for pid in below if "local.supervisor" in command(pid)]
     # A supervisor has a collector next to the program, and a program has a child with the same command.
-    ranks = [pid for pid in below if command(pid).endswith(SCRIPT.name) and _parent(pid) in supervisors]
-    mains = [pid for pid in supervisors if _parent(pid) == handler]
+    ranks = [pid for pid in below if command(pid).endswith(SCRIPT.name) and parent(pid) in supervisors]
+    mains = [pid for pid in supervisors if parent(pid) == handler]
     found = mains if victim is Victim.SUPERVISOR else ranks
     return found if victim is Victim.RANKS else found[-1:]
 
 
-def _parent(pid: int) -> int:
+def parent(pid: int) -> int:
+    """The process that it is a child of; 0 where it has gone."""
     try:
         return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

@@ -68,3 +68,13 @@ def test_the_index_lists_every_page():
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     pages = [path.relative_to(ROOT / "docs") for path in tracked("docs/*") if path.name != "README.md"]
     assert [str(page) for page in pages if f"({page})" not in index] == []
+
+
+def test_every_test_that_the_table_of_slurms_faults_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "tests/slurm/README.md").read_text(encoding="utf-8")))
+    files = [
+        path for folder in ("slurm", "platforms/slurm", "core/spec") for path in (ROOT / "tests" / folder).glob("*.py")
+    ]
+    there = {name for path in files for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    assert len(named) > 25
+    assert named - there == set()

@@ -17,6 +17,7 @@ MACHINE = Resources(16.0, 64.0, 4.0)
     ("texts", "gang", "hour"),
     [
         (["0.40USD/gpuh"], Resources(4.0, 8.0, 2.0), 0.80),
+        (["0.40USD/gpuh", "0.02USD/coreh", "0.002USD/gibh"], Resources(4.0, 8.0, 2.0), 0.896),
         (["0.40usd/GPUh", " 0.02 USD / coreh"], Resources(4.0, 8.0, 2.0), 0.88),
         (["1.20USD/h"], Resources(4.0, 8.0, 2.0), 0.60),  # half of the machine's GPUs
         (["1.20USD/h"], Resources(16.0, 8.0, 1.0), 1.20),

@@ -1,13 +1,12 @@
 """A real Slurm on this machine: munge, a controller and three nodes, each with 2 cores, 4 GB and two pretended GPUs.
 
 `python -m tests.slurm.cluster` starts one, says how to use it, and ends it with Ctrl-C. It needs root and Debian's
-packages slurmctld, slurmd, slurm-client and munge. Two cannot run at once: processes of both would be counted twice.
+packages slurmctld, slurmd, slurm-client and munge. Several may run at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +24,6 @@ NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "mungekey")
 NODES = ("n0", "n1", "n2")
 #: Seconds for the cluster to be ready, and for what is waited for in it.
 READY_SECONDS = 60.0
-LOCK = Path(tempfile.gettempdir(), "coach-test-slurm.lock")
 
 _CONF = """\
 ClusterName=test
@@ -61,7 +60,7 @@ NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMe
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=4000 Gres=gpu:2
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=2 RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=n[0-2] Default=YES MaxTime=INFINITE State=UP PriorityTier=1
-PartitionName=short Nodes=n[0-2] MaxTime=1 State=UP PriorityTier=1
+PartitionName=short Nodes=n[0-2] MaxTime=1 State=UP PriorityTier=1 TRESBillingWeights=CPU=1.0,Mem=0.25G
 PartitionName=urgent Nodes=n[0-2] MaxTime=60 State=UP PriorityTier=10
 """
 
@@ -79,11 +78,11 @@ class SlurmCluster:
         self._min_job_age = min_job_age
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._undo = contextlib.ExitStack()
+        #: Linux ends a child by PR_SET_PDEATHSIG when the thread ends that started it, so that one starts all.
+        self._starter = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
         with self._undo:
-            lock = self._undo.enter_context(LOCK.open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
             # Sockets have short names, and munge wants a folder in which nobody else may write.
             self.folder = Path(tempfile.mkdtemp(prefix="coach-slurm-"))
             self._undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
@@ -127,16 +126,21 @@ class SlurmCluster:
         with (self.folder / f"{name}.out").open("ab") as out:
             # It ends with this process, however that ends.
             words = ("setpriv", "--pdeathsig", "KILL", *words)
-            self._processes[name] = subprocess.Popen(
-                words, env=self.env, stdout=out, stderr=out, start_new_session=True
+            new = self._starter.submit(
+                subprocess.Popen, words, env=self.env, stdout=out, stderr=out, start_new_session=True
             )
+            self._processes[name] = new.result()
 
-    def whole(self) -> None:
-        """Start what a test has killed, and wait until all nodes are idle."""
+    def restart(self) -> None:
+        """Start what was killed."""
         self.start_controller()
         for node in NODES:
             if node not in self._processes:
                 self.start(node, "slurmd", "-D", "-N", node)
+
+    def whole(self) -> None:
+        """Start what a test has killed, and wait until all nodes are idle."""
+        self.restart()
         self.until(lambda: set(NODES) <= set(self("sinfo", "-hNt", "idle", "-o", "%N", check=False).split()))
 
     def start_controller(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
@@ -123,6 +126,17 @@ def train(folder: Path, *specs: TrainingJob, then: Then = lambda handler, event:
 def logged(folder: Path, worker: int = 0, name: str = "own") -> str:
     """What a worker has printed, as Coach logs it."""
     return (folder / f"home/jobs/{name}/logs/{name}-worker-{worker}.log").read_text()
+
+
+def shim(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of Slurm that misbehaves; `$REAL` is the real one, `$COUNT` how often it was called before."""
+    real = shutil.which(name)
+    folder.mkdir(exist_ok=True)
+    count = folder / f"{name}.count"
+    head = f"#!/bin/sh\nREAL={real}; COUNT=$(cat {count} 2>/dev/null || echo 0); echo $((COUNT + 1)) > {count}\n"
+    (folder / name).write_text(head + script)
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 def coach(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

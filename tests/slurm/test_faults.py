@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import threading
 import time
@@ -17,21 +16,10 @@ import pytest
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import LEARNS, Stopped, job, logged, train
+from tests.slurm.runs import LEARNS, Stopped, job, logged, shim, train
 from tests.slurm.test_programs import paid
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def shim(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command of Slurm that misbehaves; `$REAL` is the real one, `$COUNT` how often it was called before."""
-    real = shutil.which(name)
-    folder.mkdir(exist_ok=True)
-    count = folder / f"{name}.count"
-    head = f"#!/bin/sh\nREAL={real}; COUNT=$(cat {count} 2>/dev/null || echo 0); echo $((COUNT + 1)) > {count}\n"
-    (folder / name).write_text(head + script)
-    (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 def once(event: type[Any], act: Callable[[], object], skip: int = 0) -> Callable[[Any, Any], None]:

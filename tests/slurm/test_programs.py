@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import LEARNS, coach, job, logged, train
+from tests.slurm.runs import LEARNS, coach, job, logged, shim, train
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -36,6 +39,77 @@ def test_the_command_runs_a_program_as_one_slurm_job_to_its_target(slurm: SlurmC
     assert "leaves with a checkpoint" in said
     (at,) = slurm.queue(form="%j %P %C %b")[-1:]
     assert at.split()[:2] == ["train", "urgent"]
+    (shown,) = json.loads(coach(tmp_path, "ps", "-o", "json").stdout)
+    assert shown["currency"] == "gpuh"
+    assert 0 < shown["spent"] < 60 / 3600, "hours of one GPU"
+
+
+def test_the_environment_is_that_of_the_shell_that_submits(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOADEDMODULES", "cuda/12.4")
+    monkeypatch.setenv("SBATCH_PARTITION", "urgent")
+    monkeypatch.setenv("SLURM_CPU_BIND", "quiet,mask_cpu:0x1")  # as inside another job
+    shows = LEARNS + "    print([name for name in os.environ if name == 'SLURM_CPU_BIND'], env('LOADEDMODULES'))\n"
+    train(tmp_path, job(tmp_path, shows))
+    assert "[] cuda/12.4" in logged(tmp_path)
+    assert slurm.queue(form="%P")[-1] == "urgent"
+
+
+def test_a_site_that_exports_nothing_runs_programs_too(slurm: SlurmCluster, tmp_path: Path) -> None:
+    trained, _ = train(tmp_path, job(tmp_path, slurm={"options": ["--export=NONE"]}))
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+
+
+def test_a_larger_job_is_not_asked_for_where_others_hold_the_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
+    held = slurm("sbatch", "--parsable", "--ntasks=5", "--mem-per-cpu=10", "--output=/dev/null",
+                 "--wrap=sleep 300").strip()  # fmt: skip
+    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    trained, _ = train(tmp_path, job(tmp_path, workers={"min": 1, "max": 4}, resumes=True, target=0.06))
+    slurm("scancel", held)
+    assert trained.reason is Reason.TARGET_REACHED
+    assert {epoch.allocation.workers for epoch in trained.epochs} == {1}
+    assert "no room" in coach(tmp_path, "why", "own").stdout
+    slurm.until(lambda: not slurm.queue("running,completing"))
+
+
+def test_the_wait_in_the_queue_is_part_of_what_a_change_costs(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim(tmp_path / "bin", "sbatch", '[ $COUNT = 0 ] || sleep 3\nexec "$REAL" "$@"\n', monkeypatch)
+    trained, records = train(tmp_path, job(tmp_path, workers={"min": 1, "max": 2}, resumes=True, target=0.05))
+    changed = [one.report for one in records if isinstance(one, ev.EpochFinished) and one.report.stop_seconds]
+    assert changed[0].stop_seconds >= 3.0
+    paid(trained, records)
+
+
+def test_slurm_is_asked_once_for_all_jobs_and_submissions_come_one_at_a_time(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, asked = tmp_path / "bin", tmp_path / "asked"
+    two = f"mkdir {tmp_path}/one || touch {tmp_path}/two; "
+    shim(folder, "sbatch", f'{two}sleep 0.5; "$REAL" "$@"; rmdir {tmp_path}/one\n', monkeypatch)
+    shim(folder, "squeue", f'echo "$@" >> {asked}\nexec "$REAL" "$@"\n', monkeypatch)
+    monkeypatch.setenv("COACH_SLURM_INTERVAL", "2")
+    began = time.monotonic()
+    train(tmp_path, *(job(tmp_path, name=name) for name in ("own", "more", "third")))
+    assert not (tmp_path / "two").exists()
+    looks = asked.read_text().splitlines()
+    assert all("--me" in look or "PENDING" in look for look in looks)
+    assert 0 < len(looks) <= 2 + 1.25 * (time.monotonic() - began) / 2, "not one for each of three jobs"
+
+
+def test_the_doctor_says_what_the_cluster_has_and_what_accounts_have_left(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim(tmp_path / "bin", "sshare", "echo 'lab|123456|gres/gpu=60000|gres/gpu=120'\n", monkeypatch)
+    said = coach(tmp_path, "doctor", "--also", "slurm").stdout
+    for words in (
+        "3, 0 of them down or drained; 6 GPUs",
+        "GrpTRESMins gres/gpu=60000",
+        "CPU=1.0,Mem=0.25G",
+    ):
+        assert words in " ".join(said.split()), said
 
 
 def test_several_workers_get_the_variables_of_torchrun_and_a_gpu_each(slurm: SlurmCluster, tmp_path: Path) -> None:

@@ -66,15 +66,15 @@ def command(  # noqa: PLR0917 - they are options
 
     Currencies are converted by your rates alone.
 
-    `coach prices set` keeps what this machine costs you, for jobs whose files say no prices: of a GPU, a core, or the
-    whole machine an hour.
+    `coach prices set` keeps what this machine costs you, for jobs whose files say no prices: of a GPU, a core, a GiB
+    of memory, or the whole machine an hour.
 
     \b
     Examples:
       coach prices --gpu H100 --below 3
       coach prices --cloud aws --spot -o csv
       coach prices h200 --currency EUR --rate EUR=1.08USD
-      coach prices set 0.40USD/gpuh 0.02USD/coreh
+      coach prices set 0.40USD/gpuh 0.02USD/coreh 0.002USD/gibh
     """
     from coach.jobfiles.prices import cheapest, in_currency, offers
 

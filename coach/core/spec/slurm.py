@@ -43,6 +43,8 @@ def refusal(options: Sequence[str]) -> tuple[str, str] | None:
     may_be_value = False
     for word in options:
         name = word.partition("=")[0]
+        if word == ":":
+            return word, "workers: one job, whose tasks are all alike; heterogeneous jobs are not there"
         if not word.startswith("-") or word in ("-", "--"):
             if not may_be_value:
                 return word, "options of sbatch alone, such as --partition=gpu; what is no option is a script to it"

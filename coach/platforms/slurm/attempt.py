@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -70,7 +71,7 @@ class Attempt:
         """Make its folder. Raises OSError."""
         folder.mkdir(0o700, parents=True)
         shutil.copyfile(inside.__file__, folder / "rank.py")
-        (folder / "batch.sh").write_text('#!/bin/sh\nexec python3 "$COACH_ATTEMPT/rank.py" batch\n')
+        (folder / "batch.sh").write_text(f"#!/bin/sh\nexec python3 {shlex.quote(str(folder / 'rank.py'))} batch\n")
         for number in range(order["workers"]):
             (folder / f"rank-{number}.log").touch()  # the handler finds what is written in a file that it knows
         (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")

@@ -84,6 +84,8 @@ class SlurmPlatform(LoggedPrograms):
         #: By pod: its node, and what it holds there. By job: a pod that waits, and what was last said of it.
         self._held: dict[PodId, tuple[str, Resources]] = {}
         self._waiting: dict[str, tuple[PodId, str]] = {}
+        #: By the id of a Slurm job that waits: how many are before it.
+        self._before: dict[str, int] = {}
         self._left: Collection[str] = ()
         self._submitting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -282,10 +284,9 @@ class SlurmPlatform(LoggedPrograms):
             f"--output={attempt.folder}/slurm.out", "--open-mode=append", *attempt.asked,
             str(attempt.folder / "batch.sh"),
         ]  # fmt: skip
-        env = queue.environment() | {"COACH_ATTEMPT": str(attempt.folder)}
         try:
             async with self._submitting:
-                attempt.id = (await queue.command(*words, env=env)).strip().partition(";")[0]
+                attempt.id = (await queue.command(*words)).strip().partition(";")[0]
         except TemporaryError as error:
             self._say(attempt.job, Reason.PLACING, f"Slurm does not answer; waiting for it: {error}")
             looks = 0
@@ -314,7 +315,8 @@ class SlurmPlatform(LoggedPrograms):
         """End a Slurm job whose program has ended, or never began."""
         attempt.tell(end=0.0, cause="asked")
         attempt.unwanted = self._clock()
-        if attempt.id and attempt.over not in queue.ENDED and not await asyncio.to_thread(lambda: attempt.finished):
+        over = attempt.over in (*queue.ENDED, "FORGOTTEN")  # its id may be another's
+        if attempt.id and not over and not await asyncio.to_thread(lambda: attempt.finished):
             with contextlib.suppress(CoachError):
                 await queue.cancel([attempt.id])
 
@@ -338,6 +340,7 @@ class SlurmPlatform(LoggedPrograms):
                 await self._heard(await queue.queue(self._handler))
                 if looks % NODES_EVERY == 0:
                     await self._nodes()
+                    self._before = await queue.positions() if self._waiting else {}
             except CoachError as error:
                 for job in list(self._waiting):
                     self._say(job, Reason.PLACING, f"Slurm does not answer; waiting for it: {error}")
@@ -357,7 +360,7 @@ class SlurmPlatform(LoggedPrograms):
                 del self.attempts[attempt.token]
                 await asyncio.to_thread(shutil.rmtree, attempt.folder, ignore_errors=True)
             elif now is not None and now.state == "PENDING" and now.reason != "None":
-                reason, words = queue.waits(now)
+                reason, words = queue.waits(now, self._before.get(now.id))
                 # Slurm looks for room once in a while: a smaller job is worth it only after that.
                 early = reason is Reason.WAITING_CAPACITY and attempt.waited < 3
                 self._say(attempt.job, Reason.PLACING if early else reason, words)

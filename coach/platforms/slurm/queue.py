@@ -75,7 +75,7 @@ class Entry:
     start: str
 
 
-async def command(*words: str, env: Mapping[str, str] | None = None) -> str:
+async def command(*words: str) -> str:
     """What a command of Slurm prints. Raises TemporaryError while Slurm is away, PermanentError where it refuses."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -83,7 +83,7 @@ async def command(*words: str, env: Mapping[str, str] | None = None) -> str:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**(environment() if env is None else env), "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"},
+            env={**environment(), "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"},
         )
     except OSError as error:
         raise PermanentError(
@@ -132,15 +132,31 @@ async def queue(handler: str) -> dict[str, Entry]:
     return found
 
 
-def waits(entry: Entry) -> tuple[Reason, str]:
-    """Why a job waits, in the field's words, and when Slurm expects it to start."""
+async def positions() -> dict[str, int]:
+    """How many jobs that wait in the same partition are before each one, by id; of all users that Slurm shows.
+
+    Raises CoachError.
+    """
+    found: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+    for line in (
+        await command("squeue", "--noheader", "--states=PENDING", "--sort=-p,i", "--format=%i|%P")
+    ).splitlines():
+        number, _, partition = line.partition("|")
+        found[number] = waiting[partition] = waiting.get(partition, -1) + 1
+    return found
+
+
+def waits(entry: Entry, before: int | None = None) -> tuple[Reason, str]:
+    """Why a job waits, in the field's words, how many are `before` it, and when Slurm expects it to start."""
     word = entry.reason.split(",")[0].strip("() ")
     reason, words = _WAITS.get(word, (Reason.PLACING, ""))
     if not words and (whose := next((said for key, said in _LIMITS.items() if word.startswith(key)), "")):
         of = next((said for key, said in _OF_WHAT.items() if key in word), "what may be used")
         reason, words = Reason.WAITING_CAPACITY, f"a limit on {of} of {whose} is reached"
+    place = "" if before is None else f"; {before} waiting jobs are before it" if before else "; it is the next"
     start = f"; expected to start at {entry.start.replace('T', ' ')}" if entry.start[:1].isdigit() else ""
-    return reason, f"Slurm job {entry.id}: {words or 'Slurm says why'} ({entry.reason}){start}"
+    return reason, f"Slurm job {entry.id}: {words or 'Slurm says why'} ({entry.reason}){place}{start}"
 
 
 async def nodes_now(ours: Mapping[str, Resources] | None = None) -> Cluster:

@@ -29,6 +29,7 @@ def test_options_of_sites_go_through(options: list[str]) -> None:
         (["--gpus=1"], "resources.worker.gpu"), (["--gres=gpu:1"], "resources.worker.gpu"),
         (["--gres=license:1,gpu:2"], "resources.worker.gpu"), (["-o", "x.log"], "coach logs"),
         (["--array=1-10"], "coach search"), (["--wrap=rm -r x"], "program.command"), (["--comment=x"], "mark"),
+        (["--exclusive", ":", "--constraint=x"], "heterogeneous"),
         (["script.sh"], "options of sbatch alone"), (["--qos=x", "script.sh"], "options of sbatch alone"),
     ],
 )  # fmt: skip

@@ -63,6 +63,13 @@ def test_why_a_job_waits_is_said_in_words(reason: str, kind: Reason, words: str)
     assert "expected" not in waits(Entry("t", "h", "7", "PENDING", reason, "N/A"))[1]
 
 
+def test_a_place_in_the_queue_is_said_in_numbers() -> None:
+    entry = Entry("t", "h", "7", "PENDING", "Priority", "N/A")
+    assert "12 waiting jobs are before it" in waits(entry, 12)[1]
+    assert "it is the next" in waits(entry, 0)[1]
+    assert "before it;" not in waits(entry)[1]
+
+
 def commands(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
     """Slurm's commands as scripts: for answers that a real controller gives once in years."""
     for name, script in scripts.items():
@@ -87,6 +94,11 @@ def test_jobs_are_known_by_their_mark_whatever_their_ids_and_comments(
     assert (found["own-1"].id, found["own-1"].state) == ("12", "RUNNING")
 
 
+def test_the_place_in_the_queue_is_that_of_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands(tmp_path, monkeypatch, squeue="printf '9|gpu\\n12|cpu\\n4_[1-9]|gpu\\n7|gpu\\n13|cpu\\n'")
+    assert asyncio.run(queue.positions()) == {"9": 0, "12": 0, "4_[1-9]": 1, "7": 2, "13": 1}
+
+
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
@@ -105,6 +117,19 @@ def test_a_controller_that_is_away_is_no_refusal(
     commands(tmp_path, monkeypatch, sbatch=f"echo '{words}' >&2; exit 1")
     with pytest.raises(kind, match="sbatch"):
         asyncio.run(queue.command("sbatch", "x"))
+
+
+@pytest.mark.parametrize(
+    ("words", "limited"),
+    [
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit sbatch: error: Batch job submission failed: Job violates "
+         "accounting/QOS policy (job submit limit, user's size and/or time limits)", True),
+        ("sbatch: error: AssocMaxSubmitJobLimit", True),
+        ("sbatch: error: invalid partition specified: nowhere", False),
+    ],
+)  # fmt: skip
+def test_a_limit_on_submissions_passes_when_others_have_ended(words: str, limited: bool) -> None:
+    assert queue.limited(PermanentError(words)) is limited
 
 
 def test_without_slurm_the_next_step_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
