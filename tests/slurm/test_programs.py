@@ -14,6 +14,8 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
+from coach.handler.handler import Handler
+from coach.report.why import why
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.runs import LEARNS, coach, job, logged, shim, train
 
@@ -65,11 +67,18 @@ def test_a_larger_job_is_not_asked_for_where_others_hold_the_nodes(slurm: SlurmC
     held = slurm("sbatch", "--parsable", "--ntasks=5", "--mem-per-cpu=10", "--output=/dev/null",
                  "--wrap=sleep 300").strip()  # fmt: skip
     slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
-    trained, _ = train(tmp_path, job(tmp_path, workers={"min": 1, "max": 4}, resumes=True, target=0.06))
+    said: list[str] = []
+
+    def then(handler: Handler, event: Any) -> None:
+        if isinstance(event, ev.EpochFinished):
+            said.extend(why(handler.jobs["own"], handler.jobs, (), handler.now()))
+
+    spec = job(tmp_path, workers={"min": 1, "max": 4}, resumes=True, target=0.06)
+    trained, _ = train(tmp_path, spec, then=then)
     slurm("scancel", held)
     assert trained.reason is Reason.TARGET_REACHED
     assert {epoch.allocation.workers for epoch in trained.epochs} == {1}
-    assert "no room" in coach(tmp_path, "why", "own").stdout
+    assert "no room" in " ".join(said)
     slurm.until(lambda: not slurm.queue("running,completing"))
 
 
