@@ -26,6 +26,8 @@ REMEMBERED = 32
 KILL_SECONDS = 0.2
 #: How long a server or scheduler waits, when the next epoch comes, for the end of the previous one.
 LIFELINE_SECONDS = 0.5
+#: Bytes of what is passed on to the zygote and the child.
+LONGEST_MESSAGE = ipc.LARGEST_PACKET - 4096
 #: How much later than the zygote's alarm the function kills it: a stopped one hears no alarm.
 ALARM_GRACE_SECONDS = 5.0
 #: How long a zygote may take to begin a command: it does nothing else, except importing at its start.
@@ -134,6 +136,7 @@ class Function:
         if known is not None and not (body.get("elastic") is True and known.can_join_again):
             return 202, {"epoch": token, "state": known.state}
         asked = request.parse(body, self.role)
+        _passes(asked.as_dict())
         if self.role != "worker":
             # A worker's "done" may have reached the caller a moment before it reaches this function.
             until = time.monotonic() + LIFELINE_SECONDS
@@ -174,6 +177,7 @@ class Function:
             raise TrainingError("BadRequest", f"members is {members!r}; it {fault}")
         if servers is not None and (fault := request.ranks(servers)):
             raise TrainingError("BadRequest", f"server_members is {servers!r}; it {fault}")
+        _passes([members, servers])
         ipc.send(child.socket, {"resize": members, "servers": servers})
         return 200, {"group": group, "members": members} | ({"server_members": servers} if servers else {})
 
@@ -181,6 +185,7 @@ class Function:
         """The epoch of the elastic group of this scheduler ends after the step under way."""
         group, token = body.get("group"), body.get("epoch")
         child = self._elastic_group(group)
+        _passes(token)
         ipc.send(child.socket, {"cut": token})
         return 200, {"group": group, "epoch": token}
 
@@ -432,11 +437,17 @@ def _decoded(body: Any) -> dict:
     if isinstance(body, bytes | str):
         try:
             body = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TrainingError("BadRequest", f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise TrainingError("BadRequest", "the body must be a JSON object")
     return body
+
+
+def _passes(what: Any) -> None:
+    """Refuse what is too long for the messages to this function's own processes."""
+    if (size := len(json.dumps(what))) > LONGEST_MESSAGE:
+        raise TrainingError("BadRequest", f"the message has {size} bytes; at most {LONGEST_MESSAGE}")
 
 
 def _failure(message: dict) -> TrainingError:
