@@ -1,4 +1,4 @@
-"""Whatever is sent to a function is answered: with what it does, or with what is wrong; never with a failure of its own."""
+"""Whatever is sent to a function is answered, with what it does or what is wrong; it never fails itself."""
 
 import json
 import os

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import math
 import os
 import re
@@ -41,6 +42,8 @@ from coach.platforms.process_table import end_marked
 from coach.platforms.program_checkpoints import Checkpoints
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 
+log = logging.getLogger(__name__)
+
 #: Seconds between two reports that count, at least; those in between are replaced by the last of them ...
 SHORTEST_INTERVAL = 0.5
 #: ... and at least this part of the program's time so far: a program that reports each step fills no journal.
@@ -61,7 +64,8 @@ PARTS = 1_000_000
 LONGEST_ANSWER = 1 << 20
 #: Seconds before the end of what is paid by which all processes are gone.
 MARGIN = 0.05
-
+#: Seconds after its deadline in which a supervisor ends what its program has started, and says what it printed last.
+LATE_SECONDS = 15.0
 
 #: Called with a report, and the seconds since the program's start.
 Heard = Callable[[ProgramReport, float], None]
@@ -91,6 +95,9 @@ class Worker:
         self._called = called
         #: When its processes last worked, on the event loop's clock.
         self.worked = asyncio.get_running_loop().time()
+        #: What kills a supervisor that does not keep its deadline, or does not end when it is asked to.
+        self._late: asyncio.TimerHandle | None = None
+        self._due, self._asked = math.inf, False
         self.ended = asyncio.create_task(self._follow(heard))
 
     @classmethod
@@ -110,11 +117,15 @@ class Worker:
         mark = uuid.uuid4().hex
         worker = cls(supervisor, order.name, f"{MARK}={mark}", heard, called=called, signalled=signalled)
         worker._send(asdict(replace(order, env={**order.env, MARK: mark})))
+        worker._ends_in(order.seconds)
         return worker
 
     def extend(self, seconds: float) -> None:
         """Let it run until so many seconds from now."""
         self._send({"seconds": seconds})
+        if not self._asked:
+            self._due = math.inf
+        self._ends_in(seconds)
 
     def answer(self, what: Mapping[str, object]) -> None:
         """Answer its call of `group_changed`: `env` of another group, `leave`, or nothing new."""
@@ -123,6 +134,21 @@ class Worker:
     def end(self, grace: float) -> None:
         """SIGTERM now, SIGKILL after `grace` seconds or at its deadline."""
         self._send({"end": grace})
+        self._asked = True
+        self._ends_in(grace)
+
+    def _ends_in(self, seconds: float) -> None:
+        """It has ended so many seconds from now, or at its deadline; one that has not is killed."""
+        loop = asyncio.get_running_loop()
+        self._due = min(self._due, loop.time() + seconds)
+        if self._late is not None:
+            self._late.cancel()
+        self._late = loop.call_at(self._due + LATE_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        log.warning("%s: its supervisor has not ended %g s after its deadline; it is killed", self.name, LATE_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            self._supervisor.kill()
 
     def _send(self, what: Mapping[str, object]) -> None:
         assert self._supervisor.stdin is not None
@@ -152,6 +178,8 @@ class Worker:
                 seconds = said.pop("seconds")
                 heard(ProgramReport(**said), seconds)
         finally:
+            if self._late is not None:
+                self._late.cancel()
             with contextlib.suppress(ProcessLookupError):
                 self._supervisor.kill()
             await self._supervisor.wait()

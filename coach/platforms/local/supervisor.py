@@ -20,6 +20,7 @@ import ctypes
 import io
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -42,6 +43,14 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 LOOK_SECONDS = 1.0
 #: Seconds in which what the program printed last is read after its end.
 LAST_WORDS_SECONDS = 5.0
+#: Seconds after which what is killed and has not ended waits for a device, as a disk that hangs.
+END_SECONDS = 10.0
+#: Seconds for the first look at the files in which metrics are, before the program starts.
+FIRST_LOOK_SECONDS = 30.0
+SLOW_FILES = (
+    f"the files in which its metrics are could not be looked through in {FIRST_LOOK_SECONDS:g} s; "
+    "name them by a path with fewer folders, as in csv:logs/metrics.csv"
+)
 #: A program that asks whether it is to end gets SIGTERM so many seconds before it is killed, or half its grace period.
 LAST_WARNING_SECONDS = 5.0
 
@@ -122,27 +131,32 @@ class _Supervisor:
     def run(self) -> Ended:
         order, offer = self._order, Offer(Path(self._order.log).with_suffix(".token"))
         log = FunctionLog(Path(order.log), order.name)
-        collector = Collector(order.wanted, Path(order.directory), partial(log.write, "info"), self._heard)
         reader, writer = os.pipe()
         words, said = os.pipe()
         over, self._over = os.pipe()
         answers, self._answers = os.pipe()
+        looked, looks = os.pipe()
         self._collector = os.fork()
         if self._collector == 0:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.close(writer)
             os.close(self._over)
+            os.close(looked)
+            collector = Collector(order.wanted, Path(order.directory), partial(log.write, "info"), self._heard)
+            os.close(looks)
             calls = GroupCalls(answers, lambda: _say({"call": True}))
             collect(collector, (reader, over, said), offer, Sender(self._flags, collector.take, calls))
-        for here in (reader, said, over, answers):
+        for here in (reader, said, over, answers, looks):
             os.close(here)
         offer.listening.close()
+        if cause := self._waits_for(looked):
+            self._end_collector()
+            offer.close()
+            return Ended(137 if cause == "asked" else 127, cause, "" if cause == "asked" else SLOW_FILES)
         try:
             program = self._start(writer, offer.env(order.env))
         except OSError as error:
-            os.close(writer)
-            os.close(self._over)
-            os.waitpid(self._collector, 0)
+            self._end_collector()
             offer.close()
             what = error.strerror or str(error)
             return Ended(127, "cannot start", f"{error.filename}: {what}")
@@ -157,6 +171,30 @@ class _Supervisor:
             words_of = f"it left processes behind, which were ended: {', '.join(left)[:1000]}"
             FunctionLog(Path(self._order.log), self._order.name).write("warning", words_of)
         return Ended(code, self._cause, last, seconds, self._most_memory)
+
+    def _waits_for(self, looked: int) -> str:
+        """Wait until the collector has looked at what was there before the program, as this process cannot: that may
+        take for ever. Why the program does not start; empty where it does.
+        """
+        until = min(self._due, time.monotonic() + FIRST_LOOK_SECONDS)
+        with selectors.DefaultSelector() as selector:
+            selector.register(looked, selectors.EVENT_READ)
+            selector.register(0, selectors.EVENT_READ)
+            while (left := until - time.monotonic()) > 0:
+                ready = {key.fd for key, _ in selector.select(left)}
+                if looked in ready:
+                    os.close(looked)
+                    return ""
+                if 0 in ready:
+                    read = os.read(0, 1 << 16)
+                    self._input += read
+                    if not read or b'"end"' in self._input:
+                        return "asked"
+        return "cannot start"
+
+    def _end_collector(self) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(self._collector, signal.SIGKILL)
 
     def _heard(self, report: ProgramReport) -> None:
         seconds = time.monotonic() - self._began
@@ -184,6 +222,7 @@ class _Supervisor:
     def _watch(self, program: subprocess.Popen[bytes]) -> int:
         """Follow the program to its end; its exit code."""
         os.set_blocking(0, False)
+        self._take_orders(program, b"")
         ended = os.pidfd_open(program.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(0, selectors.EVENT_READ)
@@ -228,12 +267,12 @@ class _Supervisor:
         if self._flags.asks:
             left = self._due - time.monotonic()
             self._terminate = self._due - min(LAST_WARNING_SECONDS, left / 2)
-            _say({"signal": "should_stop()", "grace": max(0.0, left)})
+            _say({"signal": "should_stop()", "grace": max(0.0, left)}, whole=False)
         else:
             self._terminate_now(program)
 
     def _terminate_now(self, program: subprocess.Popen[bytes]) -> None:
-        _say({"signal": "SIGTERM", "grace": max(0.0, self._due - time.monotonic())})
+        _say({"signal": "SIGTERM", "grace": max(0.0, self._due - time.monotonic())}, whole=False)
         program.terminate()
 
     def _obey(self, program: subprocess.Popen[bytes]) -> None:
@@ -244,6 +283,9 @@ class _Supervisor:
                 self._cause = self._cause or "asked"
                 self._kill()
                 return
+        self._take_orders(program, read)
+
+    def _take_orders(self, program: subprocess.Popen[bytes], read: bytes) -> None:
         self._input += read
         *lines, self._input = self._input.split(b"\n")
         for line in map(json.loads, lines):
@@ -260,7 +302,7 @@ class _Supervisor:
     def _look(self) -> None:
         below = self._below()
         if self._work.done(below):
-            _say({"works": True})
+            _say({"works": True}, whole=False)
         used = sum(map(_memory, below)) / 2**30
         self._most_memory = max(self._most_memory, used)
         if used > self._order.memory and not self._killed:
@@ -272,15 +314,16 @@ class _Supervisor:
 
     def _kill(self) -> None:
         self._killed = True
-        _say({"signal": "SIGKILL", "grace": 0.0})
+        _say({"signal": "SIGKILL", "grace": 0.0}, whole=False)
         for pid in self._below():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
     def _end_descendants(self) -> list[str]:
-        """Kill what is left, until nothing is; the names of what was left."""
+        """Kill what is left, until nothing is but what the kernel does not let end; the names of what was left."""
         names: list[str] = []
-        while below := self._below():
+        until = time.monotonic() + END_SECONDS
+        while (below := self._below()) and time.monotonic() < until:
             names = names or sorted(filter(None, below.values()))
             for pid in below:  # what is stopped starts no other
                 with contextlib.suppress(OSError):
@@ -303,8 +346,7 @@ class _Supervisor:
                 if not (read := os.read(words, 1 << 16)):
                     break
                 found += read
-        with contextlib.suppress(OSError):
-            os.kill(self._collector, signal.SIGKILL)
+        self._end_collector()
         return found.decode(errors="replace")
 
 
@@ -317,8 +359,12 @@ def _memory(pid: int) -> int:
     return 0
 
 
-def _say(what: Mapping[str, Any]) -> None:
-    """One line to the handler; with one that is gone there is nothing to say."""
+def _say(what: Mapping[str, Any], *, whole: bool = True) -> None:
+    """One line to the handler; with one that is gone there is nothing to say. Unless `whole`, nothing where it reads
+    nothing, as it is stopped: the deadline is kept then too.
+    """
+    if not whole and not select.select([], [1], [], 0)[1]:
+        return
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(what).encode() + b"\n")
 

@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 import struct
 from collections import deque
@@ -35,12 +36,14 @@ USUAL_NAMES = {
     "trainer-state": "trainer_state.json",
     "tensorboard": "events.out.tfevents.*",
 }
-#: Files of one source that are followed: the newest. Names that are looked at to find them.
-MAX_FILES, MAX_NAMES = 16, 10_000
+#: Files of one source that are followed: the newest. Files among which they are; names in folders that are looked at.
+MAX_FILES, MAX_NAMES, MAX_LOOKED = 16, 10_000, 100_000
 #: Bytes of a file that are read at one look; of a line; of a file that is read as a whole.
 CHUNK, LONGEST_LINE, LARGEST_FILE = 2 * LONGEST_RECORD, 1 << 16, 32 << 20
 #: Bytes by which a file is known to be the one that was read before.
 LAST_BYTES = 256
+#: A letter of a name that is a pattern's elsewhere, as `glob.escape` writes it.
+_ESCAPED = re.compile(r"\[([*?[])\]")
 #: Looks at a file that was there before the program; what is then left of it is passed over.
 LOOKS_BEFORE = 16
 #: Records that are remembered, to know them where they are written again.
@@ -112,12 +115,12 @@ class Followed:
         return [name for _, name in sorted(found.values())[-MAX_FILES:]]
 
     def _candidates(self) -> Iterator[str]:
-        root, usual = self._directory, USUAL_NAMES[self.source.kind]
-        for name in _paths(self.source.where, root):
+        root, usual, paths = self._directory, USUAL_NAMES[self.source.kind], _Paths(self._directory)
+        for name in paths.of(self.source.where):
             folder = False
             with contextlib.suppress(OSError):
                 folder = (root / name).is_dir()
-            yield from _paths(f"{glob.escape(name)}/**/{usual}", root) if folder else (name,)
+            yield from paths.of(f"{glob.escape(name)}/**/{usual}") if folder else (name,)
 
 
 def _part(name: str) -> str:
@@ -125,9 +128,54 @@ def _part(name: str) -> str:
     return next((word for folder in Path(name).parts[-2::-1] for word in words_of(folder) if word in PARTS), "")
 
 
-def _paths(pattern: str, root: Path) -> Iterator[str]:
-    # Path.glob knows no absolute patterns.
-    return glob.iglob(pattern, root_dir=root, recursive=True)  # noqa: PTH207
+class _Paths:
+    """What patterns of names mean: as for `glob.glob`, but `*` and `**` pass no link to a folder, which may go in a
+    circle, and all patterns of one look at MAX_LOOKED names at most.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._left = root, MAX_LOOKED
+
+    def of(self, pattern: str) -> Iterator[str]:
+        """The paths that are there, those above others first."""
+        parts = tuple(part for part in pattern.split("/") if part)
+        waiting = deque([("/" if pattern.startswith("/") else "", (*parts, "*") if parts[-1:] == ("**",) else parts)])
+        while waiting:
+            at, (part, *rest) = waiting.popleft()
+            if part == "**":
+                waiting.append((at, tuple(rest)))
+                waiting.extend((name, (part, *rest)) for name, folder in self._in(at) if folder)
+            elif glob.has_magic(part):
+                hidden = part.startswith(".")
+                for name, folder in self._in(at, hidden=hidden):
+                    if (folder or not rest) and fnmatch.fnmatchcase(name.rpartition("/")[2], part):
+                        if rest:
+                            waiting.append((name, tuple(rest)))
+                        else:
+                            yield name
+            elif rest:
+                waiting.append((_below(at, _unescaped(part)), tuple(rest)))
+            elif os.path.lexists(self._root / (name := _below(at, _unescaped(part)))):
+                yield name
+
+    def _in(self, folder: str, *, hidden: bool = False) -> Iterator[tuple[str, bool]]:
+        """The paths in a folder, and whether each is a folder itself and no link to one."""
+        with contextlib.suppress(OSError), os.scandir(self._root / folder) as entries:
+            for entry in entries:
+                if self._left <= 0:
+                    return
+                self._left -= 1
+                if hidden or not entry.name.startswith("."):
+                    yield _below(folder, entry.name), entry.is_dir(follow_symlinks=False)
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder not in ("", "/") else f"{folder}{name}"
+
+
+def _unescaped(part: str) -> str:
+    """The name that `glob.escape` made a pattern of."""
+    return _ESCAPED.sub(r"\1", part)
 
 
 class _Known:
@@ -346,10 +394,11 @@ _LOOK_LIKE = {**USUAL_NAMES, "csv": "*.csv"}
 
 def _walk(folder: Path) -> Iterator[Path]:
     """The files below a folder, those above others first."""
-    folders = deque([folder])
-    while folders:
+    folders, looked = deque([folder]), 0
+    while folders and looked < MAX_LOOKED:
         with contextlib.suppress(OSError), os.scandir(folders.popleft()) as entries:
             for entry in entries:
+                looked += 1
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(Path(entry.path))
                 else:

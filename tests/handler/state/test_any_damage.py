@@ -55,8 +55,8 @@ def changed(data: bytes, what: list[tuple[str, int, int]]) -> bytes:
             elif kind == "byte":
                 found[at] = value
             else:
-                at, many = (at // 4096 * 4096, 4096) if kind == "page" else (at, value)
-                found[at : at + many] = bytes(len(found[at : at + many]))
+                begin, many = (at // 4096 * 4096, 4096) if kind == "page" else (at, value)
+                found[begin : begin + many] = bytes(len(found[begin : begin + many]))
     return bytes(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from coach.core.spec.metric_source import MetricSource
-from coach.platforms.program_metrics.files import CHUNK, MAX_FILES, Followed
+from coach.platforms.program_metrics.files import CHUNK, MAX_FILES, Followed, _Paths
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -257,3 +258,63 @@ def test_a_training_without_an_evaluation_counts_one_record_late(tmp_path: Path)
     again = followed(tmp_path, "csv:runs/*/exp/*.csv")
     add(tmp_path / "runs/train/exp/b.csv", "epoch,map\n0,0.2\n")
     assert [record["map"] for record in again.records(last=True)] == ["0.2"]
+
+
+@pytest.mark.parametrize("pattern", ["tensorboard:runs", "csv:**/a.csv", "csv:**", "jsonl:*/*/*/*/*/*/*/*/*/a.jsonl"])
+def test_links_that_go_in_a_circle_are_not_followed(tmp_path: Path, pattern: str) -> None:
+    """Two of them, passed by each pattern, would be 2 ** 40 ways to one file."""
+    (tmp_path / "runs").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "runs" / name).symlink_to(".")
+        (tmp_path / name).symlink_to(".")
+    add(tmp_path / "runs" / "x" / "a.csv", "loss\n")
+    files = followed(tmp_path, pattern)
+    add(tmp_path / "runs" / "x" / "a.csv", "0.5\n")
+    assert new(files) == ([{"loss": "0.5"}] if pattern.startswith("csv") else [])
+
+
+def test_a_link_that_is_named_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "big-disk" / "run").mkdir(parents=True)
+    (tmp_path / "runs").symlink_to("big-disk")
+    files = followed(tmp_path, "csv:runs/*/a.csv")
+    add(tmp_path / "big-disk" / "run" / "a.csv", "loss\n0.5\n")
+    assert new(files) == [{"loss": "0.5"}]
+
+
+def test_so_many_names_are_looked_at_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coach.platforms.program_metrics.files.MAX_LOOKED", 50)
+    read = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: read.append(path) or scandir(path))
+    deep = tmp_path
+    for _ in range(200):
+        deep = deep / "d"
+        deep.mkdir()
+    assert new(followed(tmp_path, "csv:**/a.csv")) == []
+    assert len(read) <= 2 * 52  # two looks
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a.csv", "*.csv", "**/*.csv", "x/**", "x/*/a.csv", "[ab].csv", "x[[]y]/*.csv", "**/.h/*.csv", ".h/*", "nothing",
+     "**", "x/../a.csv", "./a.csv"],
+)  # fmt: skip
+def test_without_links_a_pattern_means_what_it_means_for_glob(tmp_path: Path, pattern: str) -> None:
+    for name in (
+        "a.csv",
+        "b.csv",
+        "c.txt",
+        "x/a.csv",
+        "x/y/a.csv",
+        "x/y/z/b.csv",
+        "x[y]/q.csv",
+        ".h/a.csv",
+        "x/.i/a.csv",
+    ):
+        add(tmp_path / name, "loss\n")
+    root = str(tmp_path)
+    files = {path for path in glob.glob(pattern, root_dir=root, recursive=True) if (tmp_path / path).is_file()}  # noqa: PTH207
+    found = {path for path in _Paths(tmp_path).of(pattern) if (tmp_path / path).is_file()}
+    assert {os.path.normpath(path) for path in found} == {os.path.normpath(path) for path in files}
+    absolute = {path for path in _Paths(tmp_path).of(f"{root}/{pattern}") if Path(path).is_file()}
+    assert absolute == {f"{root}/{path}" for path in found} or pattern == "./a.csv"
