@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from coach.core.cluster import Allocation
-from coach.core.jobs.epoch import Epoch
+from coach.core.jobs.epoch import DeviceUse, Epoch
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
@@ -18,6 +18,8 @@ from coach.report.row_types import EpochRow, ForecastRow, JobRow, bounds
 
 #: Shares of a job's time at which its forecasts are compared with what it took.
 SHARES = (0.1, 0.5, 0.9)
+#: Epochs, of those in which a job's GPUs were looked at, over which their use is averaged.
+USE_EPOCHS = 20
 
 
 def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
@@ -92,7 +94,7 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
     rows = []
     before: Epoch | None = None
     for epoch in job.epochs:
-        report = epoch.report
+        report, use = epoch.report, epoch.report.device_use or DeviceUse(0)
         since = before.ended_at if before else epoch.started_at
         paused = sum(max(0.0, min(epoch.started_at, end) - max(since, start)) for start, end in pauses)
         gap = epoch.started_at - since - paused
@@ -119,10 +121,20 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
                 attempt=epoch.attempt,
                 started_at=iso(epoch.started_at),
                 ended_at=iso(epoch.ended_at),
+                gpu_busy=use.busy,
+                gpu_idle=use.idle,
+                gpu_memory=use.memory,
+                gpu_watts=use.watts,
             )
         )
         before = epoch
     return rows
+
+
+def device_use(job: Job) -> DeviceUse | None:
+    """What its GPUs did in the last epochs in which somebody looked at them; None: nobody has."""
+    seen = [use for epoch in job.epochs if (use := epoch.report.device_use) is not None]
+    return DeviceUse.of(seen[-USE_EPOCHS:])
 
 
 def shown_allocation(job: Job) -> Allocation | None:

@@ -17,12 +17,15 @@ from coach.report import formatting
 from coach.report.choices import considered
 from coach.report.formatting import ORPHAN
 from coach.report.models import curve_words, speed_words
-from coach.report.status import shown_allocation
+from coach.report.status import device_use, shown_allocation
 
 #: Reasons to wait that another job's end, or a larger cluster, would change.
 _FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, Reason.PLACING)
 #: Other allocations that are all shown; of more, those one step away.
 _MAX_ALTERNATIVES = 8
+#: GPUs that compute for a smaller part of the time wait for something else: data, the CPU, or each other.
+LOW_USE = 0.5
+_MORE = ": more workers will not help before the data comes faster"
 #: Other jobs that are named, at most.
 _MAX_NAMED = 5
 
@@ -45,6 +48,8 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
     if job.reason in RESUMABLE:
         lines += _next_command(job)
     lines += devices(job)
+    if (use := device_use(job)) is not None and use.busy is not None:
+        lines.append(f"Its GPUs compute {formatting.percent(use.busy)} of the time{_MORE if use.busy < LOW_USE else ''}")
     if job.reasons and job.pods:
         lines.append(f"Decided for {'a mini-epoch' if job.kind is EpochKind.PROBE else 'an epoch'} with {job.desired}:")
         lines += [f"  {step.text(job.name)}" for step in job.reasons]
@@ -60,6 +65,20 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
 def devices(job: Job) -> list[str]:
     """Which GPUs its workers have, a line each: `digits-worker-0 has GPU 0 (NVIDIA H100, GPU-...)`."""
     return [f"{pod.name} has {', '.join(held.devices)}" for pod, held in sorted(job.pods.items()) if held.devices]
+
+
+def device_use_words(job: Job) -> str:
+    """What its GPUs did lately: `34 % of the time computing, idle at 50 % of 12 looks, 20.0 GiB at most, 310 W each`."""
+    if (use := device_use(job)) is None:
+        return ""
+    looks = formatting.count(use.samples, "look")
+    known = {
+        f"{formatting.percent(use.busy or 0.0)} of the time computing": use.busy,
+        f"idle at {formatting.percent(use.idle or 0.0)} of {looks}": use.idle,
+        f"{use.memory or 0.0:.1f} GiB at most": use.memory,
+        f"{use.watts or 0.0:.0f} W each": use.watts,
+    }
+    return ", ".join(words for words, value in known.items() if value is not None)
 
 
 def _next_command(job: Job) -> Iterator[str]:

@@ -17,7 +17,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.money import to_amount
-from coach.report.status import shown_allocation
+from coach.report.status import device_use, shown_allocation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +109,10 @@ class _Jobs(Collector):
         yield _gauge("job_workers", "Workers of the running epoch.", "job", ((name, at.workers) for name, at in held))
         yield _gauge("job_servers", "Servers of the running epoch.", "job", ((name, at.servers) for name, at in held))
         yield _gauge("job_loss", "Loss after the last epoch that was evaluated.", "job", losses)
+        uses = [(job.name, use) for job in jobs if (use := device_use(job)) is not None]
+        for name, said in _OF_GPUS.items():
+            values = ((job, value) for job, use in uses if (value := getattr(use, name)) is not None)
+            yield _gauge(f"job_gpu_{name}", said, "job", values)
         ledgers = [(f"{job.name} {job.price_book.currency}", job.ledger) for job in jobs]
         spent = ((key, to_amount(ledger.spent)) for key, ledger in ledgers)
         reserved = ((key, to_amount(ledger.reserved)) for key, ledger in ledgers)
@@ -119,6 +123,14 @@ class _Jobs(Collector):
         waiting = ((f"{job.name} {job.reason}", 1) for job in jobs if job.state is State.WAITING)
         yield _gauge("job_waiting", "1 while it waits, and for what.", "job reason", waiting)
 
+
+#: What is said of a job's GPUs: fields of `DeviceUse`.
+_OF_GPUS = {
+    "busy": "Part of the time in which its GPUs computed lately, 0 to 1.",
+    "idle": "Part of the looks at its GPUs at which one did nothing.",
+    "memory": "GiB, the most that one of its GPUs held.",
+    "watts": "Mean power of one of its GPUs.",
+}
 
 #: Values by their labels, in one text with spaces between.
 _Values = Iterable[tuple[str, float]]

@@ -90,6 +90,17 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
           <dt>Workers{job.servers !== 0 && " × servers"}</dt>
           <dd>{size(job.workers, job.servers)}</dd>
         </div>
+        {detail !== null && detail.devices.length > 0 && (
+          <div>
+            <dt>GPUs</dt>
+            <dd>
+              {detail.devices.map((one) => (
+                <div key={one}>{one}</div>
+              ))}
+              {detail.device_use && <small>{detail.device_use}</small>}
+            </dd>
+          </div>
+        )}
         {labels(job).length > 0 && (
           <div>
             <dt>Labels</dt>

@@ -63,6 +63,7 @@ def _facts(screen: Console, found: JobDetail) -> None:
         "eta": tables.eta(row, interval=True),
         counts: f"{tables.size(row)} ({found.limits})",
         **({"GPUs": "; ".join(found.devices)} if found.devices else {}),
+        **({"GPUs' use": found.device_use} if found.device_use else {}),
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
         f"{formatting.left(row.budget, row.spent + row.reserved)} left",
         "prices": found.prices,

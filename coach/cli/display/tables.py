@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from coach.cli.display.output import table
+from coach.cli.display.output import Header, table
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.epoch import CURVE_EPOCHS
@@ -111,6 +111,10 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, metric: str, *, wide: 
     """One row an epoch: what `show` shows; predictions with their bounds where it is `wide`."""
     own = metric not in ("loss", "accuracy")
     measured = [row.value if own else row.accuracy for row in rows]
+    gpu: dict[Header, list[str]] = {}
+    if any(row.gpu_busy is not None for row in rows):
+        busy = [formatting.UNKNOWN if row.gpu_busy is None else formatting.percent(row.gpu_busy) for row in rows]
+        gpu = {("GPU", "right"): busy}
     return table(
         {
             ("EPOCH", "right"): [str(row.epoch) for row in rows],
@@ -121,6 +125,7 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, metric: str, *, wide: 
             ("SECONDS", "right"): [f"{row.seconds:.2f}" for row in rows],
             ("PREDICTED", "right"): [predicted(row, bounds=wide) for row in rows],
             ("OVERHEAD", "right"): [f"{row.outside_seconds:.2f}" for row in rows],
+            **gpu,
             (f"COST {currency}", "right"): [formatting.amount(row.cost) for row in rows],
         }
     )

@@ -23,6 +23,35 @@ class EpochKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What a job's GPUs did, in `samples` looks at one of them each, as their driver says it. None: it does not say.
+
+    `busy`: the mean part of the time in which they computed, 0 to 1. `idle`: the part of the looks at which one did
+    nothing at all. `memory`: GiB, the most that one of them held. `watts`: the mean of one of them.
+    """
+
+    samples: int
+    busy: float | None = None
+    idle: float | None = None
+    memory: float | None = None
+    watts: float | None = None
+
+    @classmethod
+    def of(cls, uses: Iterable[DeviceUse]) -> DeviceUse | None:
+        """All of them together, each counted by its looks; None of none."""
+        uses = list(uses)
+        if not uses:
+            return None
+
+        def mean(name: str) -> float | None:
+            known = [(use.samples, value) for use in uses if (value := getattr(use, name)) is not None]
+            return sum(n * value for n, value in known) / sum(n for n, _ in known) if known else None
+
+        most = max((use.memory for use in uses if use.memory is not None), default=None)
+        return cls(sum(use.samples for use in uses), mean("busy"), mean("idle"), most, mean("watts"))
+
+
+@dataclass(frozen=True, slots=True)
 class EpochReport:
     """Report of the functions on an epoch that succeeded. Seconds are wall seconds.
 
@@ -76,6 +105,8 @@ class EpochReport:
 
     #: Of the whole data set, where an epoch is a part of it.
     pass_samples: int | None = None
+    #: Of its GPUs since the report before it, where the platform has looked at them.
+    device_use: DeviceUse | None = None
 
     @property
     def measured(self) -> tuple[int, float]:

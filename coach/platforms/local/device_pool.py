@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Taken
 from coach.core.errors import UserError
+from coach.core.jobs.epoch import DeviceUse
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import PodError
 from coach.platforms.local import devices
@@ -35,6 +36,8 @@ class DevicePool:
                 )
             self._of[node.name], left = left[:count], left[count:]
         self._leases: dict[PodId, list[Lease]] = {}
+        #: What each pod's devices did since it was last asked for.
+        self._uses: dict[PodId, DeviceUse] = {}
 
     def of(self, pod: PodId) -> Sequence[Device]:
         """Those that it has."""
@@ -92,6 +95,7 @@ class DevicePool:
     def give_back(self, pods: Collection[PodId] | None = None) -> None:
         """These pods have ended, or all; those that have none are ignored."""
         for pod in list(self._leases) if pods is None else pods:
+            self._uses.pop(pod, None)
             for lease in self._leases.pop(pod, ()):
                 asyncio.get_running_loop().remove_reader(lease.socket)
                 lease.close()
@@ -106,10 +110,31 @@ class DevicePool:
                 found.append(Taken(node, Resources(0.0, 0.0, float(len(words))), "; ".join(words)))
         return tuple(found)
 
+    def look(self) -> Mapping[PodId, Sequence[DeviceUse]]:
+        """What the devices of each pod do now."""
+        return {pod: [_use(lease.device) for lease in leases] for pod, leases in list(self._leases.items()) if leases}
+
+    def note(self, seen: Mapping[PodId, Sequence[DeviceUse]]) -> None:
+        """Keep what `look` saw, of the pods that still have their devices."""
+        for pod in self._leases.keys() & seen.keys():
+            before = [self._uses[pod]] if pod in self._uses else []
+            if (use := DeviceUse.of([*before, *seen[pod]])) is not None:
+                self._uses[pod] = use
+
+    def used(self, pods: Collection[PodId]) -> DeviceUse | None:
+        """What the devices of these pods did since this was last asked; None where nobody looked meanwhile."""
+        return DeviceUse.of([self._uses.pop(pod) for pod in pods if pod in self._uses])
+
     def lost(self) -> Mapping[PodId, str]:
         """The pods that have a device which no longer works, and what is wrong with it."""
         held = [(pod, lease.device) for pod, leases in list(self._leases.items()) for lease in leases]
         return {pod: f"{one}: {why}" for pod, one in held if (why := devices.problem(one))}
+
+
+def _use(device: Device) -> DeviceUse:
+    memory, percent, watts = devices.use(device)
+    busy, idle = (None, None) if percent is None else (percent / 100.0, float(percent == 0.0))
+    return DeviceUse(1, busy, idle, memory, watts)
 
 
 def _why_not(device: Device) -> list[str]:

@@ -10,6 +10,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from coach.core.cluster import Node, Pod, PodId, Taken
@@ -42,6 +43,8 @@ PORT = 8080
 READY_SECONDS = 50.0
 #: Seconds between two looks at what others have of this machine's GPUs, and whether these work.
 LOOK_SECONDS = 2.0
+#: Seconds between two looks at what the GPUs of jobs do.
+SAMPLE_SECONDS = 5.0
 
 
 class LocalPlatform:
@@ -77,7 +80,7 @@ class LocalPlatform:
         self._addresses = _addresses(nodes)
         self._key = secrets.token_hex()  #: from which each group has its own
         self._devices = DevicePool(nodes)
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: list[asyncio.Task[None]] = []
         self._taken: tuple[Taken, ...] = ()
         self._programs = Programs(logs, now, self._signalled, self._not_found, self._devices)
         self._program_nodes: dict[PodId, str] = {}
@@ -98,7 +101,7 @@ class LocalPlatform:
             raise
         if self._devices.any:
             self._taken = await asyncio.to_thread(self._devices.taken)
-            self._looking = asyncio.create_task(self._look())
+            self._looking = [asyncio.create_task(self._look()), asyncio.create_task(self._sample())]
         return Cluster(self._nodes, taken=self._taken)
 
     async def _look(self) -> None:
@@ -116,6 +119,11 @@ class LocalPlatform:
             await asyncio.gather(*ending)
             await self._see_taken()
 
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            self._devices.note(await asyncio.to_thread(self._devices.look))
+
     async def _see_taken(self) -> None:
         taken = await asyncio.to_thread(self._devices.taken)
         if taken != self._taken:
@@ -124,8 +132,8 @@ class LocalPlatform:
 
     async def close(self) -> None:
         """End every function and every program."""
-        if self._looking is not None:
-            self._looking.cancel()
+        for looking in self._looking:
+            looking.cancel()
         await self._programs.close()
         await self.release(list(self._processes))
         self._devices.give_back()
@@ -248,6 +256,10 @@ class LocalPlatform:
 
     async def run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """See `coach.platforms.gang_client`, and of programs `coach.platforms.local.programs`."""
+        report, invocations = await self._run_epoch(order, progress)
+        return replace(report, device_use=self._devices.used(order.action.pods)), invocations
+
+    async def _run_epoch(self, order: EpochOrder, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         if order.spec.spec.program is not None:
             return await self._programs.run_epoch(order, self._cores_of), 0
         client = GangClient(self._calls, order, self.now, self._key)

@@ -31,7 +31,7 @@ from coach.report.model_card import chosen_epoch, model_card
 from coach.report.models import curve_words, speed_rows, speed_words
 from coach.report.row_types import JobDetail, JobDetails, JobList, Why
 from coach.report.status import epoch_rows, forecast_rows
-from coach.report.why import devices, waiting
+from coach.report.why import device_use_words, devices, waiting
 from coach.service import schemas
 from coach.service.function_logs import log_files, read
 from coach.service.job_history import Books, Stories
@@ -264,6 +264,7 @@ def job_detail(found: Job, row: JobDetails, books: Books, home: StateDirectory) 
         limits=formatting.limits(found.minimum, found.maximum),
         has_servers=found.maximum.servers > 0,
         devices=devices(found),
+        device_use=device_use_words(found),
         prices=found.price_book.name,
         epoch_samples=found.epoch_samples,
         checkpoint=found.weights or None,
