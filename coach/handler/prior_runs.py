@@ -82,10 +82,20 @@ def budget_warning(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tupl
 
 
 def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterator[StoredJob]:
-    """Earlier jobs like `spec` that ran epochs on the same nodes only."""
+    """Earlier jobs like `spec` that ran epochs on the same nodes only.
+
+    Nodes of other kinds, as far as these are known, are others, unless the job says how fast each kind is.
+    """
     for one in past:
-        if one.job.epochs and one.nodes == {nodes} and spec.spec.sha256 and _work(one.job.job_file) == _work(spec):
+        same = one.nodes == {nodes} and (
+            bool(spec.spec.speed_by_kind) or all(_same_kinds(each, nodes) for each in one.nodes)
+        )
+        if one.job.epochs and same and spec.spec.sha256 and _work(one.job.job_file) == _work(spec):
             yield one
+
+
+def _same_kinds(before: tuple[Node, ...], now: tuple[Node, ...]) -> bool:
+    return all(not (a.kind and b.kind) or a.kind == b.kind for a, b in zip(before, now, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

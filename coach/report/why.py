@@ -49,7 +49,9 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
         lines += _next_command(job)
     lines += devices(job)
     if (use := device_use(job)) is not None and use.busy is not None:
-        lines.append(f"Its GPUs compute {formatting.percent(use.busy)} of the time{_MORE if use.busy < LOW_USE else ''}")
+        lines.append(
+            f"Its GPUs compute {formatting.percent(use.busy)} of the time{_MORE if use.busy < LOW_USE else ''}"
+        )
     if job.reasons and job.pods:
         lines.append(f"Decided for {'a mini-epoch' if job.kind is EpochKind.PROBE else 'an epoch'} with {job.desired}:")
         lines += [f"  {step.text(job.name)}" for step in job.reasons]
@@ -68,7 +70,7 @@ def devices(job: Job) -> list[str]:
 
 
 def device_use_words(job: Job) -> str:
-    """What its GPUs did lately: `34 % of the time computing, idle at 50 % of 12 looks, 20.0 GiB at most, 310 W each`."""
+    """What its GPUs did: `34 % of the time computing, idle at 50 % of 12 looks, 20.0 GiB at most, 9 W each`."""
     if (use := device_use(job)) is None:
         return ""
     looks = formatting.count(use.samples, "look")

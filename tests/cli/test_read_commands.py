@@ -437,6 +437,29 @@ def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
     assert "80 % interval" in drawn and "50% chance" in drawn and f"{rows[2]['epochs']} epochs" in drawn
 
 
+def test_a_plan_of_budgets_in_hours_counts_hours(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    world, file = past_of(home, job_file)
+    arguments = ("plan", str(job_file), "--nodes", str(file), "-o", "json", "--budget")
+    code, out, said = run(capsys, *arguments, "0.1,1.5coreh")
+    assert code == 0, said
+    (hours,) = json.loads(out)
+    assert hours["currency"] == "coreh" and [row["budget"] for row in hours["rows"]] == [0.1, 1.5]
+    total, least = world.job("old").spec.resources.total, world.job("old").minimum
+    for row in hours["rows"]:
+        assert 0.0 < row["seconds"] * total(least).cpu / 3600 <= row["budget"]
+    (money,) = json.loads(run(capsys, *arguments, "0.1,1.5USD")[1])
+    assert money["currency"] == "USD" and money["rows"][0]["epochs"] != hours["rows"][0]["epochs"]
+    for amounts, words in (
+        ("1EUR", "is billed in USD (cloud-functions)"),
+        ("1gpuh", "asks for none; resources.worker.gpu, or coreh"),
+        ("1,x", "must be amounts above 0"),
+    ):
+        code, _, said = run(capsys, *arguments, amounts)
+        assert code == 2 and words in said
+
+
 def test_a_plan_of_budgets_after_a_run_that_rested_and_then_dropped_says_what_it_did(
     capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
 ) -> None:

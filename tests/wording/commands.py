@@ -385,6 +385,8 @@ WRONG = {
         coach plan job.yaml --deadline 8h --budget 1
         coach plan job.yaml --budget 0
         coach plan job.yaml --budget 1,x
+        coach plan job.yaml --budget 1,2EUR
+        coach plan job.yaml --budget 5gpuh
         coach plan job.yaml --budget 1,2 --nodes 2x4
         coach plan job.yaml --budget 1,2 --probe -1
         coach plan two.yaml --budget 1,2 --figure plan.png

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +41,8 @@ def command(  # noqa: PLR0917 - they are options
         typer.Option(
             "--budget",
             metavar="AMOUNTS",
-            help="What each of these amounts buys, such as 1,2,5: epochs, the loss to expect, when the target is met.",
+            help="What each of these amounts buys, such as 1,2,5 or, in hours of GPUs, 5,10gpuh: epochs, the loss to "
+            "expect, when the target is met.",
         ),
     ] = "",
     deadline: Annotated[
@@ -75,6 +77,7 @@ def command(  # noqa: PLR0917 - they are options
     Examples:
       coach plan jobs/lenet-digits.yaml
       coach plan jobs/lenet-digits.yaml --budget 0.001,0.002,0.005
+      coach plan lenet-digits --budget 10gpuh
       coach plan lenet-digits --deadline friday
       coach plan job.yaml --budget 1,2,5 --probe 0.5 --figure plan.png
     """
@@ -92,7 +95,8 @@ def command(  # noqa: PLR0917 - they are options
         _there(given, with_prices(set_, prices), deadline, output)
         return
     home = StateDirectory.default()
-    specs = _specs(given, with_prices(set_, prices), home)
+    amounts, unit = _amounts(budget) if budget else ([], "")
+    specs = [_billed_in(unit, spec, prices) for spec in _specs(given, with_prices(set_, prices), home)]
     if (probe or figure) and not budget:
         raise UserError("--probe, --figure: only with --budget AMOUNTS")
     if budget and deadline:
@@ -100,7 +104,6 @@ def command(  # noqa: PLR0917 - they are options
     until = _seconds_until(deadline) if deadline else None
     if figure and len(specs) > 1:
         raise UserError(f"--figure {figure}: for one job; {len(specs)} were given")
-    amounts = _amounts(budget) if budget else []
     if probe:
         _probe(home, specs, probe, nodes, output)
     if find(home) and not nodes:
@@ -248,15 +251,42 @@ def _printed(plans: Sequence[Plan | BudgetPlan], output: Format) -> bool:
     return printed(output, rows, list(rows[0]) if rows else (), [fields(one) for one in plans])
 
 
-def _amounts(text: str) -> list[float]:
-    """The amounts of `1,2,5`. Raises UserError."""
+def _amounts(text: str) -> tuple[list[float], str]:
+    """The amounts of `1,2,5`, and the currency that stands behind the last of them; "" for none. Raises UserError."""
+    from coach.core.money import currency
+
+    found = re.fullmatch(r"(.*?)([A-Za-z]*)\s*", text)
+    assert found is not None
     try:
-        amounts = [float(part) for part in text.split(",")]
+        amounts = [float(part) for part in found[1].split(",")]
     except ValueError:
         amounts = []
     if not amounts or not all(0 < amount <= 1e9 for amount in amounts) or len(set(amounts)) < len(amounts):
-        raise UserError(f"--budget {text!r}: must be amounts above 0 with commas between them, such as 1,2,5")
-    return amounts
+        raise UserError(
+            f"--budget {text!r}: must be amounts above 0 with commas between them, such as 1,2,5 or 5,10gpuh"
+        )
+    return amounts, currency(found[2])
+
+
+def _billed_in(unit: str, spec: TrainingJob, prices: str) -> TrainingJob:
+    """The job as it is billed in this currency: in hours by the book of these. Raises UserError where it is in none."""
+    from coach.core.money import HOURS
+    from coach.core.spec.job import TrainingJob
+
+    billed = spec.spec.price_book.currency
+    if unit in ("", billed):
+        return spec
+    if unit not in HOURS or prices:
+        hours = ", ".join(HOURS)
+        raise UserError(
+            f"--budget: {unit}, but {spec.name} is billed in {billed} ({spec.spec.price_book.name}); amounts in "
+            f"{billed} or in hours ({hours}), or other prices: --prices OFFER"
+        )
+    if unit == "gpuh" and not spec.spec.resources.worker.gpu:
+        raise UserError(f"--budget: hours of GPUs, but {spec.name} asks for none; resources.worker.gpu, or coreh")
+    document = spec.to_json()
+    document["spec"] |= {"prices": HOURS[unit], "budget": {"unlimited": True}}
+    return TrainingJob.from_json(document)
 
 
 def _show_budgets(screen: Console, plan: BudgetPlan) -> None:

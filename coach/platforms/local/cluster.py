@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,12 @@ def machine() -> Resources:
     return Resources(float(len(os.sched_getaffinity(0))), memory, float(gpus))
 
 
+def _product(found: Sequence[devices.Device]) -> str:
+    """The kind of a node with these GPUs, as labels of Kubernetes have it: `NVIDIA-H100`; "" where they differ."""
+    models = {re.sub(r"[^A-Za-z0-9._-]+", "-", device.model)[:63].strip("-._") for device in found}
+    return models.pop() if len(models) == 1 else ""
+
+
 def parse_nodes(text: str | None, offer_price: OfferPrice | None = None) -> tuple[Node, ...]:
     """Nodes of `text`: None or "" is this machine, `3x2` three nodes of two cores, anything else a cluster file.
 
@@ -40,7 +46,7 @@ def parse_nodes(text: str | None, offer_price: OfferPrice | None = None) -> tupl
     """
     here = machine()
     if not text:
-        return (Node("this-machine", here),)
+        return (Node("this-machine", here, kind=_product(devices.found())),)
     if re.fullmatch(r"[0-9]+x[0-9]+(\.[0-9]+)?", text):
         count, cores = int(text.partition("x")[0]), float(text.partition("x")[2])
         if not (1 <= count <= 1000 and 0 < cores <= 1024):
@@ -88,23 +94,19 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
-    return tuple(
-        Node(
-            entry.name,
-            _capacity(entry),
-            _price(path, entry, offer_price),
-            spot=":spot" in entry.offer,
-            kind=_kind(entry),
-        )
-        for entry in file.nodes
-    )
+    found, made = devices.found(), []
+    for entry in file.nodes:
+        own, found = found[: entry.gpu], found[entry.gpu :]
+        price, spot = _price(path, entry, offer_price), ":spot" in entry.offer
+        made.append(Node(entry.name, _capacity(entry), price, spot=spot, kind=_kind(entry, own)))
+    return tuple(made)
 
 
-def _kind(entry: _NodeEntry) -> str:
-    """Its `kind`; without it the machine of its offer: `aws/g5.xlarge@us-east-1:spot` is a g5.xlarge."""
+def _kind(entry: _NodeEntry, own: Sequence[devices.Device]) -> str:
+    """Its `kind`; without it the machine of its offer (`aws/g5.xlarge@us-east-1:spot` is a g5.xlarge), or its GPUs."""
     if entry.kind is not None:
         return entry.kind
-    return entry.offer.partition("/")[2].partition("@")[0].partition(":")[0]
+    return entry.offer.partition("/")[2].partition("@")[0].partition(":")[0] or _product(own)
 
 
 def _price(path: Path, entry: _NodeEntry, offer_price: OfferPrice | None) -> Instance | None:

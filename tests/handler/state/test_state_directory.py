@@ -237,6 +237,16 @@ def test_points_of_another_cluster_are_unknown(earlier: list[StoredJob]) -> None
     assert known_points([both], wanted(), NODES) == ()
 
 
+def test_speeds_of_another_kind_of_gpu_are_not_known_speeds(earlier: list[StoredJob]) -> None:
+    def of(kind: str) -> tuple[Node, ...]:
+        return tuple(replace(node, kind=kind) for node in NODES)
+
+    first = [replace(one, nodes=frozenset({of("NVIDIA-H100")})) for one in earlier]
+    assert known_points(first, wanted(), of("NVIDIA-H100")) == known_points(earlier, wanted(), NODES)
+    assert known_points(first, wanted(), of("Tesla-T4")) == ()
+    assert known_points(first, wanted(), of("")) and known_points(earlier, wanted(), of("Tesla-T4"))
+
+
 def test_known_epochs_are_those_after_which_the_target_had_held_in_earlier_jobs(
     earlier: list[StoredJob],
 ) -> None:

@@ -29,7 +29,8 @@ import os, time
 from pathlib import Path
 for epoch in range(1000):
     time.sleep(0.5)
-    print(f"epoch {epoch}: loss: {0.1 if Path(os.environ['COACH_CHECKPOINTS'], 'end').exists() else 0.99**epoch}", flush=True)
+    over = Path(os.environ["COACH_CHECKPOINTS"], "end").exists()
+    print(f"epoch {epoch}: loss: {0.1 if over else 0.99**epoch}", flush=True)
 """
 
 

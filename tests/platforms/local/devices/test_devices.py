@@ -12,7 +12,7 @@ import pytest
 
 from coach.core.errors import UserError
 from coach.platforms.local import devices
-from coach.platforms.local.cluster import machine
+from coach.platforms.local.cluster import machine, parse_nodes
 from coach.platforms.local.devices import Lease
 from tests.gpus import Gpus, gpus, new_uuid
 
@@ -49,6 +49,18 @@ def test_a_gpu_that_has_fallen_off_the_bus_is_none(four: Gpus) -> None:
     assert [one.index for one in devices.all_devices()] == [0, 1, 3]
     assert devices.reasons(before[2]) == [f"GPU 2 (NVIDIA H100, {four.uuids[2]}): GPU is lost"]
     assert devices.reasons(before[1]) == []
+
+
+def test_the_kind_of_a_node_is_the_product_of_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text("nodes:\n- {name: a, cpu: 1, memory: 1Gi, gpu: 1}\n- {name: b, cpu: 1, memory: 1Gi, gpu: 1}\n")
+    with gpus(tmp_path, ["NVIDIA_H100_80GB_HBM3", "Tesla_T4"], monkeypatch):
+        assert [node.kind for node in parse_nodes(str(file))] == ["NVIDIA-H100-80GB-HBM3", "Tesla-T4"]
+        assert [node.kind for node in parse_nodes("")] == [""]  # one of each
+    with gpus(tmp_path, ["Tesla_T4"] * 2, monkeypatch):
+        assert [node.kind for node in parse_nodes("")] == ["Tesla-T4"]
+    with gpus(tmp_path, [], monkeypatch):
+        assert [node.kind for node in parse_nodes("")] == [""]
 
 
 def seen(text: str, **environ: str) -> list[int]:
