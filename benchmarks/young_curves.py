@@ -3,8 +3,9 @@
     python -m benchmarks.young_curves [FOLDER]   # a minute of a core; results/estimators/young-curves.md
 
 *Tasks*: all twelve of TaskSet as published in releaunifreiburg/DPL (FOLDER, by default
-~/.cache/coach/dpl/data/taskset: `git clone --depth 1 https://github.com/releaunifreiburg/DPL ~/.cache/coach/dpl`), the
-small models' curves of `coach/simulation/data` (six data sets, three metrics), those of
+~/.cache/coach/dpl/data/taskset: `git clone --depth 1 https://github.com/releaunifreiburg/DPL ~/.cache/coach/dpl`), five
+of Pollux's programs at all batch sizes that its authors measured (`coach experiment pollux` says where its artifact
+goes), the small models' curves of `coach/simulation/data` (six data sets, three metrics), those of
 `benchmarks.training.plateau_curves`, curves drawn by `benchmarks.decisions.unseen_curves`, and power laws; of each at
 most CURVES. They are in groups that have a data set, a program or a law in common. All tasks count alike, and in a task
 all cases.
@@ -19,7 +20,8 @@ widened. Cases that end before epoch SHORTEST have no part in the factors. *Fitt
 they are in `coach.core.estimation.calibration`; *left out*: with those of all other groups.
 
 *Width*: the upper over the lower bound of the rest, geometric mean. *Median*: of the whole job's predicted epochs, over
-the true ones.
+the true ones. *Rising metrics* are few, of some tasks a single case: beside what all tasks alike give, the 95 %
+interval over tasks drawn again, and the share of all cases.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from coach.core.estimation import calibration
 from coach.core.estimation.convergence import CurvePoint, Metric, fit_convergence
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
+from coach_research.experiments.clusters import pollux
 
 PUBLISHED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coach/dpl/data/taskset"
 RESULT = RESULTS / "young-curves.md"
@@ -56,6 +59,18 @@ MOVED, SHORTEST = 8, 10
 CURVES, EPOCHS, LONG, LAWS, SEED = 20, 51, 100, 24, 66
 #: Parts of a job at which a prediction is looked at: after so many of its epochs, at least three.
 SHARES = (0.1, 0.25, 0.5, 0.9)
+#: Pollux's programs that are reported often enough, and what they report.
+PROGRAMS: dict[str, Metric] = {
+    "cifar10": "accuracy",
+    "deepspeech2": "loss",
+    "imagenet": "accuracy",
+    "ncf": "accuracy",
+    "yolov3": "loss",
+}
+#: Fewer epochs are left than this: whole numbers, of which an interval can't leave one out.
+FEW = 5
+#: Times that tasks are drawn again.
+DRAWN = 2000
 QUANTILES = (0.1, 0.5, 0.9)
 Factors = Mapping[int, tuple[float, float, float]]
 
@@ -104,6 +119,19 @@ def recorded(file: Path, columns: Sequence[str]) -> Iterator[Task]:
         yield Task(" ".join(names), names[0], "accuracy" if "accuracy" in names[-1] else "loss", curves)
 
 
+def published(folder: Path) -> Iterator[Task]:
+    """The curves of Pollux's programs, one of each batch size."""
+    for name, metric in PROGRAMS.items():
+        files = sorted((folder / "simulator/traces" / name).glob("validation-*.csv"), key=lambda file: len(file.stem))
+        yield Task(name, name, metric, [values_of(file) for file in files])
+
+
+def values_of(file: Path) -> list[float]:
+    """The metric after each epoch."""
+    with file.open(encoding="utf-8") as lines:
+        return [float(row["metric"]) for row in csv.DictReader(lines)]
+
+
 def power_laws() -> Task:
     """`a + 2 / x^p` with noise of 1 %."""
     dice, x = np.random.default_rng(SEED), np.arange(1.0, LONG + 1.0)
@@ -116,7 +144,12 @@ def power_laws() -> Task:
 
 def tasks(folder: Path) -> list[Task]:
     """All of them, each with a part of its curves."""
-    found = [*taskset(folder), *recorded(SMALL, ("data", "metric")), *recorded(PLATEAUS, ("family", "metric"))]
+    found = [
+        *taskset(folder),
+        *published(pollux.folder()),
+        *recorded(SMALL, ("data", "metric")),
+        *recorded(PLATEAUS, ("family", "metric")),
+    ]
     found += [Task(kind, kind, "loss", curves) for kind, curves in drawn().items()]
     found.append(power_laws())
     return [task._replace(curves=task.curves[:: math.ceil(len(task.curves) / CURVES)]) for task in found]
@@ -206,6 +239,21 @@ def verdict(rows: Sequence[Row], by: Mapping[str, Factors] | None) -> Verdict:
     return Verdict(float(weight @ inside), math.exp(float(weight @ width)), quantile(median, weight, 0.5))
 
 
+def rising(rows: Sequence[Row], by: Mapping[str, Factors]) -> str:
+    """Shares of rising metrics inside, in percent: of all tasks alike, its 95 % interval, and of all cases."""
+    found: dict[str, list[bool]] = {}
+    for row in rows:
+        if row.task.metric != "loss":
+            found.setdefault(row.task.name, []).append(shown(row, by[row.task.group]).holds(row.rest))
+    if not found:
+        return "-"
+    each = np.array([100 * np.mean(held) for held in found.values()])
+    again = np.random.default_rng(SEED).choice(each, (DRAWN, len(each))).mean(axis=1)
+    low, high = np.quantile(again, (0.025, 0.975))
+    cases = 100 * np.mean(np.concatenate(list(found.values())))
+    return f"{each.mean():.0f} ({low:.0f}-{high:.0f}; {cases:.0f})"
+
+
 def at_share(rows: Sequence[Row], share: float) -> list[Row]:
     """The predictions nearest to this part of their jobs, of jobs of which it was looked at near it."""
     found = []
@@ -221,8 +269,7 @@ def line(name: str, rows: Sequence[Row], fitted: Mapping[str, Factors], left_out
     """A row of the table."""
     known = [row for row in rows if row.predicted is not None]
     before, now, out = (verdict(known, by) for by in (None, fitted, left_out))
-    kinds = [[row for row in known if (row.task.metric == "loss") == falls] for falls in (True, False)]
-    parts = [f"{100 * verdict(of, left_out).inside:.0f}" if of else "-" for of in kinds]
+    losses = [row for row in known if row.task.metric == "loss"]
     worst = min(
         (verdict(of, left_out).inside, group)
         for group in left_out
@@ -237,7 +284,8 @@ def line(name: str, rows: Sequence[Row], fitted: Mapping[str, Factors], left_out
         f"{before.median:.2f}",
         f"{100 * now.inside:.0f}",
         f"{100 * out.inside:.0f}",
-        *parts,
+        f"{100 * verdict(losses, left_out).inside:.0f}",
+        rising(known, left_out),
         f"{100 * worst[0]:.0f} ({worst[1]})",
         f"{out.width:.1f}",
         f"{out.median:.2f}",
@@ -252,7 +300,8 @@ def page(rows: Sequence[Row]) -> str:
     fitted = dict.fromkeys(groups, every)
     left_out = {group: factors([row for row in rows if row.task.group != group]) for group in groups}
     names = ["", "predictions", "no solution, %", "before: inside, %", "width", "median", "fitted: inside, %"]
-    names += ["left out: inside, %", "losses", "rising metrics", "worst group of 20 or more", "width", "median"]
+    names += ["left out: inside, %", "losses", "rising metrics (95 %; of cases)", "worst group of 20 or more"]
+    names += ["width", "median"]
     long = [row for row in rows if row.last >= SHORTEST]
     lines = [
         "# The end of a job from its first epochs",
@@ -264,6 +313,7 @@ def page(rows: Sequence[Row]) -> str:
         f"| --- |{' ---: |' * (len(names) - 1)}",
         *(line(f"{n} values seen", [row for row in long if row.seen == n], fitted, left_out) for n in SEEN),
         *(line(f"at {share:.0%} of a job", at_share(long, share), fitted, left_out) for share in SHARES),
+        line(f"at 90%, {FEW} epochs or more left", [r for r in at_share(long, 0.9) if r.rest >= FEW], fitted, left_out),
         line(f"jobs of fewer than {SHORTEST} epochs", [r for r in rows if r.last < SHORTEST], fitted, left_out),
         "",
         "| values seen | lower bound times | median times | upper bound times |",

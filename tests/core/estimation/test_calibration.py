@@ -19,6 +19,23 @@ def test_the_factors_are_those_of_the_table_that_says_how_good_they_are() -> Non
     assert {int(seen): tuple(factors) for seen, *factors in rows} == FACTORS
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        *(f"{seen} values seen" for seen in (3, 4, 6, 8, 12, 20, 40)),
+        *(f"at {share}% of a job" for share in (10, 25, 50)),
+        "at 90%, 5 epochs or more left",
+    ],
+)
+def test_tasks_that_the_factors_never_saw_are_inside_as_often_as_is_said(row: str) -> None:
+    """75 to 88 % for an interval of 80 %, and an end that is right in the median from the sixth value on."""
+    lines = [line.strip("| ").split(" | ") for line in RESULT.read_text(encoding="utf-8").splitlines()]
+    names, cells = lines[4], next(line for line in lines if line[0] == row)
+    assert 75 <= float(cells[names.index("left out: inside, %")]) <= 88
+    if not row.startswith(("3 ", "4 ", "at 10%")):
+        assert 0.8 <= float(cells[-1]) <= 1.25
+
+
 def test_an_interval_is_widened_never_narrowed() -> None:
     for seen in range(1, 200):
         shown = calibrated(LEFT, seen)
