@@ -1,7 +1,8 @@
 """A paper's number compared with ours: the row of a table, counts of rows, and the figure of all rows.
 
 Differences are relative to the paper's value. A row is judged by its tolerance, which its scenario states with the
-reason. Rows on which a parameter was fitted and variants of another row are shown, and don't count.
+reason. Rows on which a parameter was fitted and variants of another row are shown, and don't count. Nor do open ones:
+their interval holds the tolerance's edge, so it can't tell a hit from a miss, or they ran shorter than the paper's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import combinations
 
 from matplotlib.figure import Figure
 
-JUDGED, CALIBRATED, VARIANT = "judged", "calibrated", "variant"
+JUDGED, CALIBRATED, VARIANT, OPEN = "judged", "calibrated", "variant", "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Comparison:
     direction: str
     #: Rows of one group are compared by their order.
     group: str
-    #: judged, calibrated or variant.
+    #: judged, calibrated, variant or open.
     role: str
     source: str
 
@@ -60,6 +61,13 @@ def direction(paper: float, ours: float, half_width: float, equal: float | None)
     return "yes" if (ours > equal) == (paper > equal) else "no"
 
 
+def tells(relative: float, half_width: float, tolerance: float) -> bool:
+    """Whether a difference with its 95 % interval is a hit or a miss: all of it inside the tolerance, or outside."""
+    if math.isnan(half_width):
+        return True
+    return abs(abs(relative) - tolerance) >= half_width
+
+
 def order(rows: Sequence[Comparison]) -> tuple[int, int]:
     """Pairs of one group in the paper's order, and all pairs. Pairs that are equal in the paper have no order."""
     pairs = [
@@ -72,7 +80,7 @@ def order(rows: Sequence[Comparison]) -> tuple[int, int]:
 
 def counts(rows: Sequence[Comparison]) -> dict[str, str]:
     """What a summary says of rows: `n of m`, by heading; "" for none. Only judged rows count as such."""
-    of = {role: [row for row in rows if row.role == role] for role in (JUDGED, CALIBRATED, VARIANT)}
+    of = {role: [row for row in rows if row.role == role] for role in (JUDGED, CALIBRATED, VARIANT, OPEN)}
     judged = of[JUDGED]
     compared = [row for row in judged if row.direction]
 
@@ -85,6 +93,7 @@ def counts(rows: Sequence[Comparison]) -> dict[str, str]:
         "order agrees, pairs": part(*order(judged)),
         "calibrated: within tolerance": part(sum(row.within for row in of[CALIBRATED]), len(of[CALIBRATED])),
         "variants, not counted": f"{len(of[VARIANT])}" if of[VARIANT] else "",
+        "open, not counted": f"{len(of[OPEN])}" if of[OPEN] else "",
     }
 
 

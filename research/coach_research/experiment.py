@@ -19,6 +19,7 @@ from coach_research.comparison import (
     CALIBRATED,
     COLUMNS,
     JUDGED,
+    OPEN,
     VARIANT,
     Comparison,
     comparison_figure,
@@ -27,6 +28,7 @@ from coach_research.comparison import (
     direction,
     ends,
     relative_text,
+    tells,
 )
 from coach_research.run_store import RunStore, stored_runs, write_runs
 from coach_research.scenario import Scenario, Target
@@ -55,12 +57,18 @@ class Outcome:
         half = t95(count) * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
         low, high = (float(values.min()), float(values.max())) if count else (math.nan, math.nan)
         relative = mean / target.paper - 1.0
-        variant = target.variant or bool(self.scenario.variant_of)
+        role, doubt = JUDGED, half / abs(target.paper)
+        if target.variant or self.scenario.variant_of:
+            role = VARIANT
+        elif target.calibrated:
+            role = CALIBRATED
+        elif self.scenario.shorter or not (self.scenario.same_inputs or tells(relative, doubt, target.tolerance)):
+            role = OPEN
         return Comparison(
             self.scenario.name, target.measure, target.unit, target.paper, mean, half, low, high, count,
-            relative, half / abs(target.paper), target.tolerance, target.reason, abs(relative) <= target.tolerance,
+            relative, doubt, target.tolerance, target.reason, abs(relative) <= target.tolerance,
             direction(target.paper, mean, half, target.equal), target.group,
-            VARIANT if variant else CALIBRATED if target.calibrated else JUDGED, target.source,
+            role, target.source,
         )  # fmt: skip
 
 
@@ -179,7 +187,8 @@ def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str
     lines = [
         "How many of the papers' numbers come out within the tolerance that each scenario states. Only judged",
         "numbers count: no parameter was fitted on them, and of the variants of a number one is judged. Direction: the",
-        "same one of two policies is ahead, and equality is outside our 95 % interval.",
+        "same one of two policies is ahead, and equality is outside our 95 % interval. Open: an interval that holds",
+        "the tolerance's edge can't tell a hit from a miss, and a run shorter than the paper's says nothing of it.",
         "",
         f"| experiment | paper | runs | {' | '.join(heads)} |",
         f"| --- | --- | ---: |{' ---: |' * len(heads)}",
@@ -221,6 +230,7 @@ def _text(outcome: Outcome) -> str:
         + (f" ({', '.join(scenario.free_parameters)})." if scenario.free_parameters else "."),
         "",
         *([f"A variant of {scenario.variant_of}, which judges these numbers.", ""] if scenario.variant_of else []),
+        *([f"Shorter than the paper's, so its rows are open: {scenario.shorter}.", ""] if scenario.shorter else []),
         *([comparison_table(outcome.comparisons()), ""] if scenario.targets else []),
         *_own_table(outcome),
         scenario.notes.strip(),

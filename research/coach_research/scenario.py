@@ -67,6 +67,10 @@ class Scenario(BaseModel):
     targets: tuple[Target, ...] = ()
     #: The scenario that judges the same numbers; the rows of this one do not count.
     variant_of: str = ""
+    #: Whether each run has one of the paper's own inputs: that runs differ says nothing of how sure their mean is.
+    same_inputs: bool = False
+    #: How much shorter it is than the paper's, so that its rows are no evidence.
+    shorter: str = ""
     #: Interpretations chosen where the paper is ambiguous, and the numbers that are not reproduced.
     notes: str = ""
     kind: Literal["reproduced", "calibrated", "own"] = "reproduced"
