@@ -486,6 +486,7 @@ WRONG = {
         coach plot steady --dir job.yaml
     """,
     "results.prices": """
+        coach prices --metadata http://127.0.0.1:1
         coach prices --cloud moon
         coach prices --below cheap
         coach prices --below -1

@@ -12,6 +12,7 @@ from coach.cli.display import tables
 from coach.cli.display.output import Header, table
 from coach.core.cluster import Node
 from coach.core.jobs.reasons import Reason, State
+from coach.core.money import HOURS
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.report import formatting
@@ -26,7 +27,7 @@ def beginning(
     screen: Console, specs: Sequence[TrainingJob], nodes: tuple[Node, ...], policy: str, where: str = ""
 ) -> None:
     """Print what is about to run, with a warning about jobs without a budget."""
-    books = sorted({spec.spec.price_book.name for spec in specs})
+    books = sorted({_price_list(spec) for spec in specs})
     say(
         screen,
         f"{formatting.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy}{where}",
@@ -40,6 +41,15 @@ def beginning(
         verb = NO_BUDGET.format(what)
         say(screen, verb.replace(" spend", " spends") if len(free) == 1 else verb)
     say(screen, "")
+
+
+def _price_list(spec: TrainingJob) -> str:
+    """Its name; of one machine also what it costs: `aws-p4d-24xlarge (32.77 USD an hour: 4.096 a GPU)`."""
+    book = spec.spec.price_book
+    if (one := book.instance) is None or not one.hour or book.nodes or book.currency in HOURS:
+        return book.name
+    each = f": {one.hour / one.gpu:.4g} a GPU" if one.gpu else ""
+    return f"{book.name} ({one.hour:.4g} {book.currency} an hour{each})"
 
 
 def ending(screen: Console, rows: Sequence[JobRow], forecasts: Mapping[str, Sequence[ForecastRow]]) -> None:

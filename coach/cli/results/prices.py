@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coach.cli.display.output import Format, Output, console, printed, table
+from coach.core.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +36,7 @@ class Sort(StrEnum):
 def command(  # noqa: PLR0917 - they are options
     search: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region; or: set PRICE."),
+        typer.Argument(metavar="WORD", help="Words in the name of an offer, its GPU or region; or: set PRICE, here."),
     ] = None,
     gpu: Annotated[str, typer.Option(metavar="NAME", help="Only machines with this GPU, such as H100.")] = "",
     below: Annotated[
@@ -56,6 +57,9 @@ def command(  # noqa: PLR0917 - they are options
     max_age: Annotated[
         int, typer.Option("--max-age", metavar="DAYS", min=0, help="Warn of prices that are older.")
     ] = OLD_DAYS,
+    metadata: Annotated[
+        str, typer.Option(metavar="URL", help="With here: the metadata service, where it is not the cloud's own.")
+    ] = "",
     output: Output = Format.TABLE,
 ) -> None:
     """List, search and compare prices of machines.
@@ -67,7 +71,8 @@ def command(  # noqa: PLR0917 - they are options
     Currencies are converted by your rates alone.
 
     `coach prices set` keeps what this machine costs you, for jobs whose files say no prices: of a GPU, a core, a GiB
-    of memory, or the whole machine an hour.
+    of memory, or the whole machine an hour. `coach prices here` keeps the offer that this machine is: where its DMI
+    data name AWS, Google or Azure it asks that cloud's metadata service once, for a second at most.
 
     \b
     Examples:
@@ -75,12 +80,18 @@ def command(  # noqa: PLR0917 - they are options
       coach prices --cloud aws --spot -o csv
       coach prices h200 --currency EUR --rate EUR=1.08USD
       coach prices set 0.40USD/gpuh 0.02USD/coreh 0.002USD/gibh
+      coach prices here
     """
     from coach.jobfiles.prices import cheapest, in_currency, offers
 
     if search and search[0] == "set":
         _keep(search[1:])
         return
+    if search == ["here"]:
+        _keep_here(metadata)
+        return
+    if metadata:
+        raise UserError("--metadata: only with coach prices here")
     if of_functions:
         _show_functions(output)
         return
@@ -108,6 +119,29 @@ def _keep(texts: list[str]) -> None:
 
     file = keep(prices_of(texts, machine()))
     typer.echo(f"{' and '.join(texts)}: the prices of jobs whose files say none, in {file}")
+
+
+def _keep_here(metadata: str) -> None:
+    """Keep the offer that this machine is. Raises UserError where it is none, or its price is not known."""
+    from coach.jobfiles.own_prices import keep
+    from coach.jobfiles.prices import prices_of
+    from coach.platforms.local.cloud_machine import cloud_of, machine_of
+
+    other = "what it costs an hour: coach prices set 0.40USD/gpuh"
+    cloud = cloud_of()
+    if not cloud:
+        raise UserError(f"prices here: this machine is none of AWS, Google or Azure, by its DMI data; {other}")
+    machine = machine_of(cloud, metadata)
+    try:
+        prices = prices_of(machine.offer)
+    except UserError as error:
+        raise UserError(f"this machine is {machine.offer}, whose price is not known: {error}; {other}") from error
+    hour, gpus = prices["instance"]["hour"], prices["instance"]["gpu"]
+    each = f", {hour / gpus:.5g} a GPU" if gpus else ""
+    spot = ", spot" if machine.spot else ""
+    file = keep(machine.offer)
+    typer.echo(f"{machine.type} in {machine.region}{spot}: {hour:.5g} {prices['currency']} an hour{each}")
+    typer.echo(f"The prices of jobs whose files say none, in {file}")
 
 
 def _row(offer: Offer, spot: bool) -> dict[str, Any]:
