@@ -29,7 +29,7 @@
 #                  where it was stopped; then of parameter servers; histories.json in results/pytorch, results/elastic
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
-# make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
+# make wheel       dist/: installed anywhere, it runs jobs too (docs/guides/service.md)
 # make release     VERSION=0.2.0: version, changelog, schemas, journals, wheels, chart, images' digests, a commit and a tag;
 #                  WITHOUT="journals images chart" leaves parts out
 # make docs        .cache/site: the pages as a site with search and the Python API; COACH_REPOSITORY=https://HOST/OWNER/NAME
@@ -102,7 +102,7 @@ endif
 # The README's recording: the first tutorial's commands in a terminal of 100 x 30, as an animated SVG.
 recording: setup
 	@COLUMNS=100 $(UV) tool run --from 'termtosvg==1.1.0' --with 'setuptools<81' termtosvg results/demo/recording.svg \
-		-g 100x30 -m 200 -M 3000 -c '.venv/bin/python -m scripts.type_page docs/tutorials/first-program.md'
+		-g 100x30 -m 200 -M 3000 -c '.venv/bin/python -m scripts.type_page docs/start/first-run.md'
 
 # The tables of results/one-machine, which need this machine for themselves; about half an hour on 2 cores.
 bench: setup data
@@ -205,6 +205,7 @@ test-versions: setup data helm
 
 docs: .venv-docs/.ready
 	@rm -rf .cache/docs .cache/site && cp -r docs .cache/docs && cp scripts/site/api.rst .cache/docs/reference
+	@.venv/bin/python -m scripts.generate.pages .cache/docs
 	@PYTHONPATH=. .venv-docs/bin/python -m sphinx -q -W --keep-going -j auto -c scripts/site .cache/docs .cache/site
 	@grep -q 'Coach [0-9]' .cache/site/index.html && echo .cache/site/index.html
 
@@ -259,7 +260,7 @@ test-go: control-plane
 
 # Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure. What passed with these files, this Go and
 # this processor is kept by its hash outside of the checkout, and not run again: AGAIN=1 runs it.
-GO_FILES := scheduler-plugins deploy tests/conformance docs/reference/scheduler.md
+GO_FILES := scheduler-plugins deploy tests/conformance docs/advanced/scheduler.md
 GO_PASSED := $${XDG_CACHE_HOME:-$$HOME/.cache}/coach-tests
 test-go: GO_TARGETS := test integration
 test-go-race: GO_TARGETS := race

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - rows of Markdown tables
-"""The numbers of README.md and docs/evidence.md, from the files in results/.
+"""The numbers of README.md and docs/project/evidence.md, from the files in results/.
 
     python -m benchmarks.evidence            # writes every block between its two marks
     python -m benchmarks.evidence --check    # writes nothing; exit code 1 and one line for each page that drifted
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "evidence.md")
+PAGES = (ROOT / "README.md", ROOT / "docs/project/evidence.md")
 WRITTEN = "written by python -m benchmarks.evidence"
 BLOCKS: dict[str, Callable[[], str]] = {}
 Row = dict[str, str]

@@ -44,7 +44,7 @@ EXTENSIONS = "coach.extensions"
 RESEARCH = "pip install ./research (in a clone of Coach)"
 
 #: Where users read how to write one.
-GUIDE = "docs/how-to/write-a-policy.md"
+GUIDE = "docs/advanced/policies.md"
 
 #: Seed of the random generator that `policy` uses without one from its caller.
 SEED = 0

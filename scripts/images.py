@@ -406,7 +406,9 @@ def nuclio_functions() -> None:
     """The functions in Nuclio's processor, which is no package: three variables say where it and its parts are."""
     given = {name: os.environ.get(f"COACH_NUCLIO_{name}") for name in ("PROCESSOR", "WRAPPER", "PYTHONPATH")}
     if absent := [f"COACH_NUCLIO_{name}" for name, value in given.items() if not value]:
-        raise Unbuildable(f"without docker nuclio-functions needs {', '.join(absent)}: see docs/reference/functions.md")
+        raise Unbuildable(
+            f"without docker nuclio-functions needs {', '.join(absent)}: see docs/project/worker-protocol.md"
+        )
     processor, wrapper, packages_ = (Path(value) for value in given.values() if value)
     layers = [
         base(),

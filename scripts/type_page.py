@@ -1,6 +1,6 @@
 """The commands of a tutorial, typed and run in a terminal, as the README's recording shows them: `make recording`.
 
-    python -m scripts.type_page docs/tutorials/first-program.md
+    python -m scripts.type_page docs/start/first-run.md
 
 The page's files are written into a folder of their own; each line of its `bash` blocks is run by bash, in order.
 """

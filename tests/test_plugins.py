@@ -77,7 +77,7 @@ def test_what_a_package_has_to_change_is_said(
     monkeypatch.delitem(__import__("sys").modules, "queues", raising=False)
     with pytest.raises(UserError, match=words) as refused:
         policy("none-at-all")
-    assert "docs/how-to/write-a-policy.md" in str(refused.value)
+    assert "docs/advanced/policies.md" in str(refused.value)
 
 
 @pytest.mark.parametrize(

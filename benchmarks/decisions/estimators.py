@@ -1,7 +1,7 @@
 """The estimators' errors on measured speeds and recorded runs, compared with the thesis's method and Optimus's.
 
     python -m benchmarks.decisions.estimators            # prints the tables, writes results/estimators/; two minutes
-    python -m benchmarks.decisions.estimators --figures  # draws the figures of docs/explanation/estimation.md there too
+    python -m benchmarks.decisions.estimators --figures  # draws the figures of docs/advanced/estimation.md there too
 
 Tables:
 

@@ -3,7 +3,7 @@
     make kubernetes && python -m benchmarks.service.nuclio
 
 On the cluster of `make test-kubernetes`, with Nuclio's own controller and processor: COACH_NUCLIO_CONTROLLER and its
-siblings say where they are (docs/reference/functions.md). The same jobs run as plain pods and as functions, in
+siblings say where they are (docs/project/worker-protocol.md). The same jobs run as plain pods and as functions, in
 turn. Then a gang of 32 functions that do nothing: one function for each member, or one for each role with replicas.
 """
 

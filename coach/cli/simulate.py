@@ -60,7 +60,7 @@ Policies = Annotated[
     typer.Option(
         "--policy",
         metavar="NAMES",
-        help="Policies to compare, comma-separated; see docs/reference/policies.md.",
+        help="Policies to compare, comma-separated; see docs/advanced/policies.md.",
     ),
 ]
 Placements = Annotated[

@@ -1,6 +1,6 @@
 """Running an epoch on a gang of functions over HTTP: the same for local processes and for Nuclio's pods.
 
-docs/reference/functions.md has the protocol: start (answered at once), status (a long poll), stop. All members
+docs/project/worker-protocol.md has the protocol: start (answered at once), status (a long poll), stop. All members
 are started together; the epoch is done when every worker is; one member that fails ends the group.
 """
 

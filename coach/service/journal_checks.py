@@ -47,11 +47,11 @@ def _repaired(home: StateDirectory, path: Path) -> Iterator[Check]:
     said = f"repaired: {lost}, {count(done.whole, 'job')} as before; the damaged one is {done.damaged}"
     yield Check(path.name, Status.OK, said)
     if done.cut_off_at is not None:
-        said = f"the file was cut off: nobody knows what came after {iso(done.cut_off_at)}, and what it cost"
+        said = f"the file was cut off: what came after {iso(done.cut_off_at)}, and what it cost, is not known"
         yield Check(path.name, Status.WARNING, said, "see what each budget has left: coach budget list")
     if done.of_no_job:
         which = ", ".join(map(str, done.of_no_job[:MOST_NAMED])) + (", ..." if done.of_no_job[MOST_NAMED:] else "")
-        said = f"of no job, or nobody knows of which: record {which}; it may have set a budget over jobs, or its nodes"
+        said = f"of no job, or of which is not known: record {which}; it may have set a budget over jobs, or its nodes"
         yield Check(path.name, Status.WARNING, said, "see whether each is there: coach budget list")
     for cut in done.cut:
         yield _cut(home, cut)

@@ -1,6 +1,6 @@
 """One error type: a reason from a closed list, and a message for the person who runs the job."""
 
-#: Every `error.reason` an answer can carry. docs/reference/functions.md says what each means and who should act.
+#: Every `error.reason` an answer can carry. docs/project/worker-protocol.md says what each means and who should act.
 REASONS = frozenset(
     {
         "BadRequest",

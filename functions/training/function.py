@@ -1,4 +1,4 @@
-"""What a function answers: the start, status, resize, cut, stop and health operations of docs/reference/functions.md.
+"""What a function answers: the operations start, status, resize, cut, stop, health (docs/project/worker-protocol.md).
 
 Uses no threads. Messages of the zygote and the child are read when the next request comes; nothing
 depends on reading them sooner (the zygote enforces the deadline, unread progress is dropped).

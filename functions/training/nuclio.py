@@ -1,4 +1,4 @@
-"""The Nuclio handler of all functions, COACH_ROLE says of which. docs/reference/functions.md has what it answers."""
+"""The Nuclio handler of all functions, of COACH_ROLE. docs/project/worker-protocol.md has what it answers."""
 
 import os
 

@@ -158,7 +158,7 @@ class _Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class StartRequest(_Epoch):
-    """One epoch of one role. docs/reference/functions.md describes each field; times are seconds, memory GiB.
+    """One epoch of one role. docs/project/worker-protocol.md describes each field; times are seconds, memory GiB.
 
     A field's type has its check, which gives the fault of a value; without a type None, null is a fault.
     """

@@ -1,11 +1,9 @@
 """Writes all that is written from the code; see `scripts.generate`."""
 
-from scripts.generate import cli_page, crd, job_file_page, openapi
+from scripts.generate import crd, job_file_page, openapi
 
 for file, text in crd.crd_files().items():
     file.write_text(text, encoding="utf-8")
-for page in (cli_page, job_file_page):
-    page.PAGE.write_text(page.page(page.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 job_file_page.SCHEMA.write_text(job_file_page.schema(), encoding="utf-8")
 document = openapi.document()
 openapi.PAGE.write_text(document, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The commands' help in docs/reference/cli.md."""
+"""The commands' help, which `make docs` writes into its copy of docs/reference/cli.md."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import typer
 
 from coach.cli.main import app
-from scripts.generate.job_file_page import between
+from scripts.generate.marks import BUILT, END, between
 
 PAGE = Path("docs/reference/cli.md")
-BEGIN = "<!-- written by: python -m scripts.generate -->"
-END = "<!-- end of what is written -->"
 WIDTH = 80
+#: What each command has; the page says it once.
+COMMON = ("--help", "-o, --output ")
 
 
 def helps() -> Iterator[tuple[str, str]]:
@@ -46,9 +46,18 @@ def section() -> str:
 
 
 def _trimmed(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    """The help without the options that each command has."""
+    lines, common = [], False
+    for line in text.splitlines():
+        if line.startswith("  -"):
+            common = line.lstrip().startswith(COMMON)
+        elif not line.startswith("   "):
+            common = False
+        if not common:
+            lines.append(line.rstrip())
+    return "\n".join(lines).strip().removesuffix("Options:").rstrip()
 
 
 def page(text: str) -> str:
-    """`text` of the page with the commands' help written anew. Raises ValueError without marks."""
-    return between(text, BEGIN, END, section())
+    """`text` of the page with the commands' help. Raises ValueError without marks."""
+    return between(text, BUILT, END, section())

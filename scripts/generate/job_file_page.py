@@ -1,4 +1,4 @@
-"""The reference of all fields in docs/reference/job-file.md, from the types."""
+"""The table of a job file's fields, for the copy of its page that `make docs` makes, and their schema."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import yaml
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.hints import allowed
 from coach.jobfiles.schema import Schema, branches, tree
+from scripts.generate.marks import BUILT, END, between
 
 PAGE = Path("docs/reference/job-file.md")
-BEGIN = "<!-- fields: written by python -m scripts.generate -->"
-END = "<!-- end of fields -->"
 #: For editors.
 SCHEMA = Path("docs/reference/job-file.schema.json")
 
@@ -27,9 +26,10 @@ def schema() -> str:
 
 
 def table() -> str:
-    """One row a field: name, what it may hold, default, meaning, example."""
+    """One row a field: name, what it may hold, default, meaning, example; without `testing`, for experiments."""
     lines = ["| field | holds | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in _rows(tree(), (), True)]
+    rows = [row for row in _rows(tree(), (), True) if not row[0].startswith("`spec.testing")]
+    lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -60,15 +60,6 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def between(text: str, begin: str, end: str, content: str) -> str:
-    """`text` of a page with `content` between its two marks. Raises ValueError without marks."""
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ValueError(f"the page lacks the line {end if found else begin}")
-    return f"{before}{begin}\n\n{content}\n{end}{after}"
-
-
 def page(text: str) -> str:
-    """`text` of the page with the table written anew. Raises ValueError without marks."""
-    return between(text, BEGIN, END, table())
+    """`text` of the page with the table. Raises ValueError without marks."""
+    return between(text, BUILT, END, table())

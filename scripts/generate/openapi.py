@@ -13,7 +13,7 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach.service.http_app import make_app
 from coach.service.operations import Service
-from scripts.generate.job_file_page import between
+from scripts.generate.marks import between
 
 PAGE = Path("docs/reference/openapi.json")
 TABLE_PAGE = Path("docs/reference/http-api.md")

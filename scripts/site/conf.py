@@ -27,12 +27,11 @@ suppress_warnings = ["misc.highlighting_failure"]  # of outputs that are called 
 REPOSITORY = os.environ.get("COACH_REPOSITORY", "")
 #: The parts of the site: their names, and the pages of each.
 PARTS = {
-    "Tutorials": "tutorials/*",
-    "Coming from": "coming-from/*",
-    "How-to guides": "how-to/*",
+    "Start": "start/*",
+    "Guides": "guides/*",
     "Reference": "reference/*",
-    "Explanation": "explanation/*",
-    "The project": "*",
+    "Advanced": "advanced/*",
+    "The project": "project/*",
 }
 
 

@@ -1,4 +1,4 @@
-"""The scripts of docs/how-to/bring-your-model.md, as they were and as Coach trains them."""
+"""The scripts of docs/guides/model.md, as they were and as Coach trains them."""
 
 import difflib
 import os
@@ -12,7 +12,7 @@ from coach.platforms.local import pytorch_runtime
 from tests.cli.test_run import coach
 from tests.docs.pages import ROOT, blocks
 
-PAGE = ROOT / "docs/how-to/bring-your-model.md"
+PAGE = ROOT / "docs/guides/model.md"
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples/pytorch").glob("*/job.yaml"))
 each_example = pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
 

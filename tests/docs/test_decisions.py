@@ -4,7 +4,7 @@ import re
 
 from tests.docs.pages import ROOT
 
-TEXT = (ROOT / "docs/decisions.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/project/decisions.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^- (\*\*.+)$", TEXT, re.MULTILINE)
 PARAGRAPHS = re.findall(r"^### .+\n\n((?:[^\n#-].*\n)+)", TEXT, re.MULTILINE)
 

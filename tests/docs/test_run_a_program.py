@@ -1,4 +1,4 @@
-"""The scripts of docs/how-to/run-a-program.md under a budget: one as it is, one that goes on from its checkpoints."""
+"""The scripts of docs/guides/program.md under a budget: one as it is, one that goes on from its checkpoints."""
 
 import difflib
 import os
@@ -14,7 +14,7 @@ from tests.cli.test_run import COACH, coach, started
 from tests.docs.pages import ROOT, blocks
 from tests.platforms.program_metrics.test_coach_program import MODULE
 
-PAGE = ROOT / "docs/how-to/run-a-program.md"
+PAGE = ROOT / "docs/guides/program.md"
 BEFORE, AFTER = ROOT / "examples/pytorch/digits/before.py", ROOT / "examples/programs/digits.py"
 ASKS = ROOT / "examples/programs/digits_asks.py"
 GROUP_OF, REGROUPS = ROOT / "examples/programs/digits_group.py", ROOT / "examples/programs/digits_regroups.py"

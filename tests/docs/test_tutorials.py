@@ -1,4 +1,4 @@
-"""The commands of docs/tutorials/first-program.md and search.md, in their order."""
+"""The commands of docs/start/first-run.md and guides/search.md, in their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks
 
-TUTORIALS = ROOT / "docs/tutorials"
+FIRST, SEARCH = ROOT / "docs/start/first-run.md", ROOT / "docs/guides/search.md"
 
 
 def run(page: Path, folder: Path) -> list[str]:
@@ -26,7 +26,7 @@ def run(page: Path, folder: Path) -> list[str]:
     own = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "COACH_HOME": str(folder / "home"), "COLUMNS": "150"}
     environment = os.environ | own | {"PYTHONPATH": str(ROOT)}
     said = []
-    for block in (one for one in blocks(page) if one.language == "bash"):
+    for block in (one for one in blocks(page) if "a test runs it" in one.words):
         done = subprocess.run(
             ["bash", "-ec", block.text], cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
@@ -38,7 +38,7 @@ def run(page: Path, folder: Path) -> list[str]:
 @pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_the_first_page_takes_a_script_to_its_target_and_compares_two_runs(tmp_path: Path) -> None:
-    found, trained, asked = run(TUTORIALS / "first-program.md", tmp_path)
+    found, trained, asked = run(FIRST, tmp_path)
     assert "found val_loss" in found
     assert "train: Succeeded: val_loss" in trained
     assert "train is Succeeded: the target held" in asked
@@ -50,7 +50,7 @@ def test_the_first_page_takes_a_script_to_its_target_and_compares_two_runs(tmp_p
 @pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_the_search_page_takes_a_script_to_the_best_of_twenty_trials(tmp_path: Path) -> None:
-    said = run(TUTORIALS / "search.md", tmp_path)
+    said = run(SEARCH, tmp_path)
     assert "with 3 other seeds: val_loss" in said[0] and "(95 % interval)" in said[0]
     assert "best: trial" in said[1]
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}

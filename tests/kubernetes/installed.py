@@ -96,7 +96,7 @@ class Coach:
             for path in (self.cluster.shared, *self.cluster.shared.iterdir()):
                 path.chmod(0o777)
         self._chart("install")
-        if not isinstance(self.cluster, Cluster):  # as docs/tutorials/kubernetes.md has it
+        if not isinstance(self.cluster, Cluster):  # as docs/guides/kubernetes.md has it
             pods = self.cluster.get("pods", "-l", "app.kubernetes.io/component=handler")["items"]
             with tempfile.TemporaryDirectory() as folder:
                 digits = Path(folder, "mnist-digits")

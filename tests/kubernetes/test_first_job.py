@@ -1,4 +1,4 @@
-"""docs/tutorials/kubernetes.md as a newcomer follows it, on a cluster without Coach: before tests that install it."""
+"""docs/guides/kubernetes.md as a newcomer follows it, on a cluster without Coach: before tests that install it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kubernetes.installed import HELM, Coach, ours
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
-PAGE = ROOT / "docs/tutorials/kubernetes.md"
+PAGE = ROOT / "docs/guides/kubernetes.md"
 #: Seconds that a command may take: more than the job's own `timeLimit`.
 LIMIT = 660.0
 

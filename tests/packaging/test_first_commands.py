@@ -14,8 +14,8 @@ from tests.docs.pages import ROOT, blocks
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 README = ROOT / "README.md"
-FIRST_PROGRAM = ROOT / "docs/tutorials/first-program.md"
-INSTALL = ROOT / "docs/how-to/install.md"
+FIRST_PROGRAM = ROOT / "docs/start/first-run.md"
+INSTALL = ROOT / "docs/start/install.md"
 RUN_HERE = "not-run: tests/packaging/test_first_commands.py runs it"
 
 

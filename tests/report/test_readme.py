@@ -1,4 +1,4 @@
-"""README.md and docs/evidence.md show the numbers that are in results/."""
+"""README.md and docs/project/evidence.md show the numbers that are in results/."""
 
 import re
 

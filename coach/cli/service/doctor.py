@@ -30,7 +30,7 @@ def command(
     next step for each problem. The exit code is 5 where something would keep jobs from running.
 
     --journal --repair needs a journal that no handler has. Jobs whose records are whole are as before; one that has
-    lost a record is as it was before that, suspended; the damaged journal is kept beside the new one.
+    lost a record is as it was before that, suspended; the damaged journal is kept next to the new one.
 
     \b
     Examples:

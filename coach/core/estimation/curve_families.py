@@ -24,7 +24,7 @@ from coach.core.estimation.forms import FloatArray, IndexArray
 from coach.core.estimation.observations import KnownCurve
 
 # Prior probability of each family, not normalized; leaving any one out, or doubling it, changes the errors of
-# docs/explanation/estimation.md little.
+# docs/advanced/estimation.md little.
 POWER_SHARES = {1.0: 1.0, 0.5: 0.25, 2.0: 0.75}
 EXPONENTIAL_SHARE = 1.5
 LOGISTIC_SHARE = 1.2

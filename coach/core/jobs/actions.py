@@ -65,7 +65,7 @@ class ReleasePods(Action):
 
 @dataclass(frozen=True, slots=True)
 class StallTimeouts:
-    """Seconds without progress after which a worker is stopped, by its state (`docs/reference/functions.md`).
+    """Seconds without progress after which a worker is stopped, by its state (`docs/project/worker-protocol.md`).
 
     `training` is the time between two signs of progress, not of the whole training.
     """

@@ -10,7 +10,7 @@ from typing import Self
 
 
 class State(StrEnum):
-    """State of a job (`docs/explanation/architecture.md` has the diagram)."""
+    """State of a job (`docs/project/architecture.md` has the diagram)."""
 
     exit_code: int  #: of a command about it; before its end 130, as after an interrupt
 

@@ -51,7 +51,7 @@ class Repaired:
     """What a repair has done: where the damaged journal lies, how many jobs are as they were, and which are not.
 
     `lost`: how many records. `of_no_job`: numbers of those that were of no job, such as a budget over jobs.
-    `cut_off_at`: the time of the last record where the file was cut off, so that nobody knows what came later.
+    `cut_off_at`: the time of the last record where the file was cut off, so that what came later is not known.
     """
 
     damaged: Path
@@ -122,7 +122,7 @@ def restore(records: Mapping[int, Record], lost: Mapping[int, str | None]) -> tu
     """What a journal has after its repair, in order, and the jobs that are not as they were.
 
     `records` are the whole ones by number. `lost` has of each other number the job that it was of: "" for none,
-    None where nobody knows.
+    None where that is not known.
     """
     of_job: dict[str, dict[int, Record]] = {}
     for seq in sorted(records):

@@ -20,7 +20,7 @@ from coach.platforms.kubernetes_api.pods import requests
 
 #: A pod's volume, and where its container mounts it.
 Volume = tuple[Object, list[Object]]
-#: Labels by which the scheduler knows the members of a gang (`docs/reference/scheduler.md`).
+#: Labels by which the scheduler knows the members of a gang (`docs/advanced/scheduler.md`).
 JOB, ROLE, INDEX = "coach.dev/job", "coach.dev/role", "coach.dev/index"
 #: Labels of a job that was applied as a TrainingJob: the object's name and unique id.
 OWNER_NAME, OWNER_UID = "coach.dev/trainingjob", "coach.dev/trainingjob-uid"

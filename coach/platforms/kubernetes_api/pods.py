@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Why a container waits for longer than it should. The kubelet tries again; what is amiss may still be mended.
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
 _CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
-#: Typed reasons of Coach's own scheduler (`docs/reference/scheduler.md`). No other word of a message is a job's reason:
+#: Typed reasons of Coach's own scheduler (`docs/advanced/scheduler.md`). No other word of a message is a job's reason:
 #: who may write a pod's status could end the job by one.
 _SCHEDULER = frozenset(
     {

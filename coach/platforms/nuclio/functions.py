@@ -52,7 +52,7 @@ class Functions:
             if error.status == 404:
                 raise PermanentError(
                     f"the cluster at {self._api.server} has no NuclioFunction resource: install Nuclio there first, "
-                    "with the values of deploy/nuclio-values.yaml (docs/how-to/nuclio.md)"
+                    "with the values of deploy/nuclio-values.yaml (docs/advanced/nuclio.md)"
                 ) from error
             if error.reason != "AlreadyExists":
                 raise

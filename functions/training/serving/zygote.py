@@ -1,6 +1,6 @@
 """The warm process of one function: imports the framework once, keeps model and data, forks a child for each group.
 
-docs/reference/functions.md describes the processes of a function. Three kinds of packets flow (training/ipc.py):
+docs/project/worker-protocol.md describes the processes of a function. Three kinds of packets flow (training/ipc.py):
 
     function -> zygote     start (with one end of a socket pair for the child), deadline, kill
     zygote   -> function   ready, loading, forked, failed, ended

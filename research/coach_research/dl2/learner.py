@@ -1,7 +1,7 @@
 """How Coach trains DL²'s network: proximal policy optimization (Schulman et al. 2017), a critic that looks at each job.
 
 The reward of a slot is the paper's, the sum over the jobs of the part of each that was done; nothing beyond it counts.
-What differs from the paper, and why, is in docs/explanation/policies.md: shared weights for all jobs; a critic with one
+What differs from the paper, and why, is in docs/advanced/policies.md: shared weights for all jobs; a critic with one
 prediction for each job, in units of what one worker and one server do; and an advantage for each inference of a slot.
 """
 

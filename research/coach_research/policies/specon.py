@@ -211,7 +211,7 @@ class SpeCon(SchedulingPolicy):
 
     `crowd` is the 1 of "|PC| + |WC| > 1" (Algorithm 1, line 15). With 1 a converged container leaves only a worker with
     at least two others, with 0 one with any other: with 1, hardly any moves in Figure 5
-    (docs/explanation/policies.md). PC and WC have no subscript there: `everywhere` counts those of all workers.
+    (docs/advanced/policies.md). PC and WC have no subscript there: `everywhere` counts those of all workers.
     """
 
     alpha: float = 0.01

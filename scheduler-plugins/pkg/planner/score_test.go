@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTheTableOfScoresInTheDocsHolds: docs/reference/scheduler.md shows what the thesis's score does not distinguish.
+// TestTheTableOfScoresInTheDocsHolds: docs/advanced/scheduler.md shows what the thesis's score does not distinguish.
 func TestTheTableOfScoresInTheDocsHolds(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/reference/scheduler.md")
+	text, err := os.ReadFile("../../../docs/advanced/scheduler.md")
 	if err != nil {
 		t.Fatal(err)
 	}

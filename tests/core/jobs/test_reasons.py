@@ -84,7 +84,7 @@ def test_every_reason_of_a_function_is_a_reason_of_coach_and_is_documented() -> 
     reasons = {node.value for node in ast.walk(mapping) if isinstance(node, ast.Constant)}
     assert len(reasons) > 10
     assert {Reason(reason) for reason in reasons} <= set(ATTEMPTS)
-    page = (ROOT / "docs/reference/functions.md").read_text()
+    page = (ROOT / "docs/project/worker-protocol.md").read_text()
     table = page.partition("## Reasons of errors")[2].partition("## ")[0]
     assert reasons == set(re.findall(r"`([A-Z][A-Za-z]+)`", "".join(re.findall(r"^\| `.*?\|", table, re.M))))
 

@@ -1,4 +1,4 @@
-"""The policy that docs/how-to/write-a-policy.md shows works as it is written there."""
+"""The policy that docs/advanced/policies.md shows works as it is written there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 @pytest.fixture
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's package, as an installer leaves it."""
-    page = (DOCS / "how-to/write-a-policy.md").read_text()
+    page = (DOCS / "advanced/policies.md").read_text()
     code = re.search(r"```python file=mypackage/policies.py\n(.*?)```", page, re.DOTALL)
     entry = re.search(r'```toml\n# its pyproject.toml\n\[project.entry-points."(.*?)"\]\n(.*?)\n```', page)
     assert code and entry
@@ -56,14 +56,14 @@ def test_your_own_policy_in_both_simulators(fidelity: str, capsys: pytest.Captur
 
 
 def test_every_policy_is_in_the_tables() -> None:
-    page = (DOCS / "reference/policies.md").read_text()
+    page = (DOCS / "advanced/policies.md").read_text()
     missing = set(names()) - set(re.findall(r"^\| `([a-z0-9-]+)", page, re.MULTILINE))
-    assert not missing, "write a row of each into a table of docs/reference/policies.md"
+    assert not missing, "write a row of each into a table of docs/advanced/policies.md"
 
 
 def test_from_an_empty_package_to_a_table_of_each_job_under_ones_own_policy(tmp_path: Path) -> None:
     """A researcher's first hour: a package, a trace, figures and tables, each in a process of its own."""
-    page = (DOCS / "how-to/write-a-policy.md").read_text()
+    page = (DOCS / "advanced/policies.md").read_text()
     code = re.search(r"```python file=(mypackage/policies.py)\n(.*?)```", page, re.DOTALL)
     entry = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
     assert code and entry

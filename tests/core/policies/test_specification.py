@@ -1,4 +1,4 @@
-"""Every row of docs/reference/policy-cases.md: jobs in, allocations out."""
+"""Every row of cases.md: jobs in, allocations out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from coach.plugins import policy
 from tests.core.policies.policy_examples import Epochs, Job, allocation, cluster, decided, server_speed
 
-PAGE = Path(__file__).parents[3] / "docs/reference/policy-cases.md"
+PAGE = Path(__file__).parents[3] / "tests/core/policies/cases.md"
 ROWS = [
     [cell.strip().strip("`") for cell in line.strip("|").split("|")]
     for line in PAGE.read_text(encoding="utf-8").splitlines()

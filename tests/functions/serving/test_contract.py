@@ -26,7 +26,7 @@ def function(
     else:
         if absent := [name for name in NUCLIO[:2] if name not in os.environ]:
             pytest.skip(
-                f"{', '.join(absent)}: not set, so Nuclio's processor was not run (docs/reference/functions.md)"
+                f"{', '.join(absent)}: not set, so Nuclio's processor was not run (docs/project/worker-protocol.md)"
             )
         started = in_nuclio(folder)
     with started as running:

@@ -1,7 +1,8 @@
 """The three functions, unchanged, under the real Nuclio processor: a group trains, stays formed, and changes its size.
 
 Runs where COACH_NUCLIO_PROCESSOR and COACH_NUCLIO_WRAPPER name Nuclio's own binary and Python wrapper (and
-COACH_NUCLIO_PYTHONPATH a folder with msgpack, which the wrapper needs). docs/reference/functions.md notes the last run.
+COACH_NUCLIO_PYTHONPATH a folder with msgpack, which the wrapper needs). The last run
+is noted in docs/project/worker-protocol.md.
 """
 
 import asyncio

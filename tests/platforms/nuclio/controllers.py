@@ -91,7 +91,7 @@ class Controller:
 def kinds() -> list[Any]:
     """Parameters of a test: both controllers. The real one's cases are skipped where it is not to be had."""
     absent = not os.environ.get(CONTROLLER)
-    reason = f"{CONTROLLER} is not set: Nuclio's controller was not run; see docs/reference/nuclio-controller.md"
+    reason = f"{CONTROLLER} is not set: Nuclio's controller was not run; see results/kubernetes/nuclio-controller.md"
     return [
         pytest.param(False, id="double"),
         pytest.param(True, id="nuclio", marks=pytest.mark.skipif(absent, reason=reason)),

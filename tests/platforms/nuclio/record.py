@@ -3,7 +3,7 @@
     python -m tests.platforms.nuclio.record
 
 needs COACH_NUCLIO_CONTROLLER, _PROCESSOR, _WRAPPER and _PYTHONPATH, and what `make test-kubernetes` needs; it takes
-some ten minutes. Writes docs/reference/nuclio-controller.md.
+some ten minutes. Writes results/kubernetes/nuclio-controller.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tests.docs.pages import ROOT
 from tests.platforms.nuclio.controllers import CONTROLLER
 
-PAGE = ROOT / "docs/reference/nuclio-controller.md"
+PAGE = ROOT / "results/kubernetes/nuclio-controller.md"
 PATHS = (
     "tests/platforms/nuclio/test_controller.py",
     "tests/platforms/nuclio/test_platform.py",
@@ -26,7 +26,7 @@ PATHS = (
 )
 INTRO = """# Nuclio's controller: what Coach relies on
 
-With `platform: nuclio` ([how](../how-to/nuclio.md)) Nuclio's controller makes the pods. It is published as a
+With `platform: nuclio` ([how](../../docs/advanced/nuclio.md)) Nuclio's controller makes the pods. It is published as a
 container image only, so most tests run with a stand-in (`tests/platforms/nuclio/controller_double.py`). What Coach
 relies on is one list of cases (`tests/platforms/nuclio/test_controller.py`, and `test_platform.py` for Coach's side).
 They run against the stand-in in `make test`, and against the real controller where its path is given. So does

@@ -120,7 +120,7 @@ def test_the_page_s_commands_train_compare_and_use_a_network_for_the_jobs_of_a_h
     tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The jobs of its first step are recorded; those of its last are trained in tests/cli/test_policies_live.py."""
-    blocks = [one for one in blocks_of(ROOT / "docs/how-to/train-dl2.md") if one.language == "bash"]
+    blocks = [one for one in blocks_of(ROOT / "research/docs/dl2.md") if one.language == "bash"]
     lines = [line for one in blocks for line in one.text.splitlines()]
     words = [line.replace("~/.local/share/coach", str(journal)).split()[1:] for line in lines]
     monkeypatch.chdir(tmp_path)

@@ -26,7 +26,7 @@ def test_more_workers_with_as_many_servers_are_always_faster(model: str) -> None
 
 
 def test_the_analytic_best_of_every_model_is_what_drf_gives_where_there_is_room() -> None:
-    """So the best that OfflineRL can learn is DRF (docs/explanation/policies.md)."""
+    """So the best that OfflineRL can learn is DRF (docs/advanced/policies.md)."""
     progress = Case.of({**load("dl2-baselines").parameters, "analytic": True}).progress
     for kind in progress:
         assert np.unravel_index(kind.argmax(), kind.shape) == (16, 16)
