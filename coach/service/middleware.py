@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
-from fastapi import HTTPException, Request
+from fastapi import HTTPException, Request, params
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -45,12 +46,10 @@ async def remember_route(request: Request) -> None:
 
 async def refuse_unknown_queries(request: Request) -> None:
     """Raises UserError for a query parameter that the route does not know: it may be a misspelt one."""
-    path = getattr(request.scope.get("route"), "path", "")
-    documented = request.app.openapi()["paths"].get(path)
-    if documented is None:
+    route = request.scope.get("route")
+    if not request.query_params or not getattr(route, "include_in_schema", False) or route is None:
         return  # a redirect passes them on
-    parameters = documented[request.method.lower()].get("parameters", ())
-    known = sorted(one["name"] for one in parameters if one["in"] == "query")
+    known = sorted(each.alias for each in get_flat_params(route.dependant) if isinstance(each.field_info, params.Query))
     for name in request.query_params:
         if name not in known:
             right = f"one of {', '.join(known)}" if known else "none"
