@@ -63,8 +63,9 @@ _UNIT = re.compile(
 #: `1 234` may be one number or two.
 _GROUP = re.compile(r" [0-9]{3}(?![0-9])")
 _TIMES = {"k": 1e3, "K": 1e3, "M": 1e6}
-#: ... and then it is over, and does not go on.
+#: ... and then it is over, and does not go on: a mark of thousands before a letter is where another line has cut it.
 _OVER = re.compile(
+    rf"(?!['\u2019{_SPACES}][^\W\d])"
     r"(?=$|\s|[;|)\]}\"'`>\u2502\u2503]|,(?![^\W_])|,[^\W\d]\w* ?[=:] ?[-+.0-9]|(?:\.|\.\.\.|\u2026)(?:\s|$))"
 )
 _GOES_ON = re.compile(
@@ -181,7 +182,8 @@ def _numbers(line: str) -> Iterator[tuple[int, int, float, re.Match[str] | None]
         unit = _UNIT.match(line, end)
         over = unit.end() if unit else end
         grouped = _GROUP.match(line, end) if text.isdecimal() and len(text) <= 3 else None
-        over_here = _OVER.match(line, over) and not _GOES_ON.match(line, over) and not grouped
+        quoted = line[over : over + 1] not in ("'", "\u2019") or line.find(line[over], 0, begin) >= 0
+        over_here = _OVER.match(line, over) and quoted and not _GOES_ON.match(line, over) and not grouped
         if over_here and (value := number(text)) is not None:
             yield begin, over, value, unit
 
