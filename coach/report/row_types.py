@@ -125,7 +125,7 @@ class EpochRow:
     started_at: str | None
     ended_at: str | None
     value: float | None  #: of the job's metric
-    gpu_busy: float | None  #: mean part of the time in which its GPUs computed, 0 to 1; None: nobody looked
+    gpu_busy: float | None  #: mean part of the time in which its GPUs computed, 0 to 1; None: not looked at
     gpu_idle: float | None  #: part of the looks at which one of them did nothing
     gpu_memory: float | None  #: GiB, the most that one of them held
     gpu_watts: float | None  #: the mean of one of them
@@ -345,7 +345,7 @@ class JobList:
 class JobDetail:
     """One job with its epochs, its ledger, the steps that led to its allocation, its fitted models, and its file.
 
-    `devices`: which GPUs its workers have, and `device_use`: what these do, in words; empty where nobody looked.
+    `devices`: which GPUs its workers have, and `device_use`: what these do, in words; empty where they are not looked at.
     `considered`: the allocations of the last decision on a whole epoch, the chosen one first, `refused` in words.
     `convergence`: the fitted learning curve's parameters. `limits`: of its workers, and of its servers if it
     `has_servers`. `logs`: the folder of its functions' logs.

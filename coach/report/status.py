@@ -132,7 +132,7 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
 
 
 def device_use(job: Job) -> DeviceUse | None:
-    """What its GPUs did in the last epochs in which somebody looked at them; None: nobody has."""
+    """What its GPUs did in the last epochs in which they were looked at; None: never looked at."""
     seen = [use for epoch in job.epochs if (use := epoch.report.device_use) is not None]
     return DeviceUse.of(seen[-USE_EPOCHS:])
 

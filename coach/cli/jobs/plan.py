@@ -252,7 +252,7 @@ def _printed(plans: Sequence[Plan | BudgetPlan], output: Format) -> bool:
 
 
 def _amounts(text: str) -> tuple[list[float], str]:
-    """The amounts of `1,2,5`, and the currency that stands behind the last of them; "" for none. Raises UserError."""
+    """The amounts of `1,2,5`, and the currency that is behind the last of them; "" for none. Raises UserError."""
     from coach.core.money import currency
 
     found = re.fullmatch(r"(.*?)([A-Za-z]*)\s*", text)

@@ -122,7 +122,7 @@ class DevicePool:
                 self._uses[pod] = use
 
     def used(self, pods: Collection[PodId]) -> DeviceUse | None:
-        """What the devices of these pods did since this was last asked; None where nobody looked meanwhile."""
+        """What the devices of these pods did since this was last asked; None where they were not looked at."""
         return DeviceUse.of([self._uses.pop(pod) for pod in pods if pod in self._uses])
 
     def lost(self) -> Mapping[PodId, str]:
