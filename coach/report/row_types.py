@@ -345,7 +345,7 @@ class JobList:
 class JobDetail:
     """One job with its epochs, its ledger, the steps that led to its allocation, its fitted models, and its file.
 
-    `devices`: which GPUs its workers have, and `device_use`: what these do, in words; empty where they are not looked at.
+    `devices`: which GPUs its workers have, and `device_use`: what these do, in words; empty where unknown.
     `considered`: the allocations of the last decision on a whole epoch, the chosen one first, `refused` in words.
     `convergence`: the fitted learning curve's parameters. `limits`: of its workers, and of its servers if it
     `has_servers`. `logs`: the folder of its functions' logs.

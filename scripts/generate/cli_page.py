@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from scripts.generate.marks import BUILT, END, between
 
 PAGE = Path("docs/reference/cli.md")
 WIDTH = 80
-#: What each command has; the page says it once.
-COMMON = ("--help", "-o, --output ")
+#: So many commands have an option of many.
+MANY = 3
 
 
 def helps() -> Iterator[tuple[str, str]]:
@@ -37,25 +39,37 @@ def _below(group: Any, above: Any, names: str = "") -> Iterator[tuple[str, str]]
 
 
 def section() -> str:
-    """The commands as Markdown."""
-    parts = []
-    for name, text in helps():
-        title = f"## coach {name}" if name else "## coach"
-        parts.append(f"{title}\n\n```text\n{_trimmed(text)}\n```\n")
+    """The commands as Markdown: first the options of many, which each of these commands only names."""
+    group: Any = typer.main.get_command(app)
+    own = {name: text for name, text in helps() if name.partition(" ")[0] in {"", *group.commands}}  # none of a package
+    shown = [found for text in own.values() for found in _options(text)]
+    times = Counter(meaning for _, meaning, _ in shown)
+    many = {meaning: text for _, meaning, text in shown if times[meaning] >= MANY}
+    parts = [_block("Options of many commands", "\n".join(many.values()))]
+    parts += [_block(f"coach {name}".rstrip(), _without(text, many)) for name, text in own.items()]
     return "\n".join(parts)
 
 
-def _trimmed(text: str) -> str:
-    """The help without the options that each command has."""
-    lines, common = [], False
-    for line in text.splitlines():
-        if line.startswith("  -"):
-            common = line.lstrip().startswith(COMMON)
-        elif not line.startswith("   "):
-            common = False
-        if not common:
-            lines.append(line.rstrip())
-    return "\n".join(lines).strip().removesuffix("Options:").rstrip()
+def _block(title: str, text: str) -> str:
+    lines = "\n".join(line.rstrip() for line in text.splitlines())
+    return f"## {title}\n\n```text\n{lines}\n```\n"
+
+
+def _options(text: str) -> list[tuple[str, str, str]]:
+    """Each option of a help: its name, its words without the spaces between them, and its lines."""
+    after = text.partition("\nOptions:\n")[2]
+    found = re.findall(r"^(  -.*(?:\n {6,}.*)*)\n?", after, re.MULTILINE)
+    return [(re.findall(r"--[a-z-]+", lines)[0], " ".join(lines.split()), lines) for lines in found]
+
+
+def _without(text: str, many: Mapping[str, str]) -> str:
+    """A help in which the options of many commands are names alone."""
+    names = []
+    for name, meaning, lines in _options(text):
+        if meaning in many:
+            names.append(name)
+            text = text.replace(f"{lines}\n", "", 1) if f"{lines}\n" in text else text.replace(lines, "", 1)
+    return text.replace("\nOptions:\n", f"\nOptions (as above: {', '.join(names)}):\n") if names else text
 
 
 def page(text: str) -> str:

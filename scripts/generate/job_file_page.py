@@ -1,4 +1,4 @@
-"""The table of a job file's fields, for the copy of its page that `make docs` makes, and their schema."""
+"""The list of a job file's fields, for the copy of its page that `make docs` makes, and their schema."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ PAGE = Path("docs/reference/job-file.md")
 SCHEMA = Path("docs/reference/job-file.schema.json")
 
 
+#: For experiments, and what is as for a worker.
+LEFT_OUT = ("- `spec.testing", "- `spec.resources.scheduler.", "- `spec.resources.server.")
+
+
 def schema() -> str:
     """A job file's JSON schema, as editors read it."""
     found = TrainingJob.model_json_schema(by_alias=True)
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **found}, indent=1) + "\n"
 
 
-def table() -> str:
-    """One row a field: name, what it may hold, default, meaning, example; without `testing`, for experiments."""
-    lines = ["| field | holds | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
-    rows = [row for row in _rows(tree(), (), True) if not row[0].startswith("`spec.testing")]
-    lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
+def fields() -> str:
+    """A line for each field: name, what it may hold, default, meaning, example; without LEFT_OUT."""
+    return "".join(line for line in _lines(tree(), (), True) if not line.startswith(LEFT_OUT))
 
 
-def _rows(node: Schema, at: tuple[str, ...], required: bool) -> Iterator[tuple[str, ...]]:
+def _lines(node: Schema, at: tuple[str, ...], required: bool) -> Iterator[str]:
     part, _ = branches(node)
     if at:
-        default = _inline(node["default"]) if "default" in node else "**required**" if required else "-"
-        if any(isinstance(inner, dict) for inner in _mapping(node.get("default")).values()):
-            default = "see below"
-        examples = " or ".join(_inline(example) for example in node.get("examples", []))
         holds = "a mapping" if part is not None and part is node else allowed(node)
-        yield f"`{'.'.join(at)}`", holds, default, node.get("description", ""), examples
+        default = f"; default {_inline(node['default'])}" if "default" in node else "; **required**" if required else ""
+        if any(isinstance(inner, dict) for inner in _mapping(node.get("default")).values()):
+            default = ""
+        examples = " or ".join(_inline(example) for example in node.get("examples", []))
+        meaning = node.get("description", "")
+        yield f"- `{'.'.join(at)}` ({holds}{default}): {meaning}{f' Example: {examples}' if examples else ''}\n"
     if part is not None:
         for key, inner in part.get("properties", {}).items():
-            yield from _rows(inner, (*at, key), key in part.get("required", []))
+            yield from _lines(inner, (*at, key), key in part.get("required", []))
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -56,10 +58,6 @@ def _inline(value: Any) -> str:
     return f"`{text.removesuffix('...' + chr(10)).strip()}`"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
 def page(text: str) -> str:
-    """`text` of the page with the table. Raises ValueError without marks."""
-    return between(text, BUILT, END, table())
+    """`text` of the page with all fields. Raises ValueError without marks."""
+    return between(text, BUILT, END, fields())

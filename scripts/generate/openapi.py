@@ -1,4 +1,4 @@
-"""The API's OpenAPI document, and the table of requests in docs/reference/http-api.md."""
+"""The API's OpenAPI document, and the list of requests in docs/reference/http-api.md."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def document() -> str:
 
 
 def table(text: str) -> str:
-    """The requests of a document, one row a path: its methods with the first sentence about each."""
-    lines = ["| request | what it does |", "| --- | --- |"]
+    """The requests of a document, each with the first sentence about it."""
+    lines = []
     for path, operations in json.loads(text)["paths"].items():
         for method, operation in operations.items():
             sentence = " ".join(operation["description"].split("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
-            lines.append(f"| `{method.upper()} {path}` | {sentence} |")
+            lines.append(f"- `{method.upper()} {path}`: {sentence}")
     return "\n".join(lines) + "\n"
 
 
 def page(text: str, described: str) -> str:
-    """`text` of the page with the table of a document written anew. Raises ValueError without marks."""
+    """`text` of the page with the requests of a document. Raises ValueError without marks."""
     return between(text, BEGIN, END, table(described))

@@ -71,7 +71,7 @@ def test_a_programs_usual_workers_are_those_of_the_page():
         return found.min, found.max
 
     assert workers() == (1, 1) and workers(workers={"min": 3}) == (3, 3)
-    page = job_file_page.table()
+    page = job_file_page.fields()
     assert "A program's default is 1 and 1, or both what `min` is." in page
 
 

@@ -51,10 +51,10 @@ def test_without_its_data_an_example_says_how_to_get_it(tmp_path):
     assert "`make data`" in problem.right
 
 
-def test_the_site_has_a_row_for_each_field_and_the_schema_is_that_of_the_code():
+def test_the_site_has_a_line_for_each_field_and_the_schema_is_that_of_the_code():
     made = reference.page(PAGE)
     for field in ("metadata.name", "spec.target.epochsInARow", "spec.program.stallTimeout", "spec.slurm.partition"):
-        assert re.search(rf"^\| `{re.escape(field)}` \| [^|]+ \| [^|]+ \| [A-Z]", made, re.MULTILINE), field
+        assert re.search(rf"^- `{re.escape(field)}` \(.+\): [A-Z]", made, re.MULTILINE), field
     assert "spec.testing" not in made, "for experiments alone"
     assert (ROOT / reference.SCHEMA).read_text(encoding="utf-8") == reference.schema(), (
         "run: python -m scripts.generate"
