@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
 import stat
@@ -21,6 +22,8 @@ from pathlib import Path
 from coach.core.errors import PermanentError, UserError
 from coach.handler.private_files import locked, open_lock, opener
 from coach.handler.state.state_directory import StateDirectory
+
+log = logging.getLogger(__name__)
 
 #: Prefix of the HTTP API's paths.
 API = "/api/v1"
@@ -99,12 +102,37 @@ def find(home: StateDirectory) -> Endpoint | None:
 
 
 def own_token(home: StateDirectory) -> Path:
-    """The state folder's token file, made where there is none. Raises UserError where others may read it."""
+    """The state folder's token file, made where there is none. One that others could read is replaced, which is said.
+
+    Raises UserError, PermanentError as `read_token` does.
+    """
     file = home.path / "token"
+    with contextlib.suppress(OSError):
+        found = file.lstat()
+        if stat.S_ISREG(found.st_mode) and (found.st_mode & 0o077 or found.st_uid != os.geteuid()):
+            log.warning(
+                "%s: others could read or change this token; it is replaced, who has it needs the new one", file
+            )
+            file.unlink()
     with contextlib.suppress(FileExistsError), open(file, "x", opener=opener, encoding="ascii") as out:
         out.write(secrets.token_urlsafe(32) + "\n")
     read_token(file)
     return file
+
+
+def chosen_token(home: StateDirectory, file: Path) -> Path:
+    """The file of the token that `--token FILE` names. What is no file, as a pipe, is read once: then it is the state
+    folder's own, where other commands find it. Raises as `read_token` does.
+    """
+    if file.is_file() and not file.is_relative_to("/dev") and not file.is_relative_to("/proc"):
+        return file
+    token, own = read_token(file), home.path / "token"
+    new = own.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with open(new, "x", opener=opener, encoding="ascii") as out:
+        out.write(token + "\n")
+    new.replace(own)
+    return own
 
 
 def read_token(file: Path) -> str:

@@ -35,7 +35,7 @@ from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Model
 from coach.handler import accounts, warm_up
-from coach.handler.clock import Clock
+from coach.handler.clock import Clock, refuse_gap
 from coach.handler.interactive_run import over
 from coach.handler.price_changes import LOOK_SECONDS, changed
 from coach.handler.state.checkpoints import obsolete
@@ -60,7 +60,8 @@ class Handler:
     """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`.
 
     `jobs`: those of the journal, where they were read since it was opened for writing. `resumed`: names of jobs that
-    are resumed at once; None: all that no user stopped. Of them programs that still run go on.
+    are resumed at once; None: all that no user stopped. Of them programs that still run go on. `clock_is_right`: also
+    where no handler was here for more than a day (`coach.handler.clock`).
     """
 
     def __init__(
@@ -70,7 +71,10 @@ class Handler:
         policy: Policy,
         jobs: Mapping[str, Job] | None = None,
         resumed: Collection[str] | None = None,
+        *,
+        clock_is_right: bool = False,
     ) -> None:
+        self._clock_is_right = clock_is_right
         self._read = jobs
         self._resumed = resumed
         #: The pods that an earlier handler left and that go on, and the epochs of theirs that run.
@@ -117,6 +121,7 @@ class Handler:
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
         self._reducer.accounts = self._journal.accounts(self._reducer.jobs)
+        self._refuse_gap()
         # While the platform opens, which leaves a core free. The first decision waits for both.
         importing = asyncio.create_task(asyncio.to_thread(warm_up.for_fits))
         cluster = await self._platform.open(self)
@@ -138,6 +143,17 @@ class Handler:
         self._start(self._follow_prices())
         self._start(self._catch_up())
         return self
+
+    def _refuse_gap(self) -> None:
+        """Raises UserError where the machine's clock may be wrong, and budgets depend on it."""
+        if self._journal.left_at is None or self._clock_is_right:
+            return
+        then = max(self._journal.left_at, self._journal.last_at())
+        try:
+            refuse_gap(then, self.now(), self.accounts.known.values())
+        except UserError:
+            self._journal.beat(then)  # the next one is asked, too
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         self._loop.cancel()

@@ -21,6 +21,9 @@ from coach.service.views.routes import views
 from coach.service.views.search_routes import searches
 from coach.service.views.stream import Feed
 
+#: The file of a state folder with the logins that were ended.
+LOGGED_OUT = "service.logged-out"
+
 
 def make_app(
     service: Service,
@@ -50,7 +53,7 @@ def make_app(
     )
     app.state.context = Context(service, Stories(service.home), metrics)
     app.state.feed = Feed(service)
-    app.state.logins = logins = Logins(token, port)
+    app.state.logins = logins = Logins(token, port, service.home.path / LOGGED_OUT)
     # A stream of events is not compressed: it would be held back.
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.add_middleware(Guard, token=token, note=metrics.answered, logins=logins, hosts=hosts)

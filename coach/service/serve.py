@@ -56,7 +56,7 @@ class Serving:
     only the functions have, in which job files may name paths too.
     `host_names`: those by which browsers may reach the page. `companion` runs as long as
     the service does. `notify`: who is sent messages (`coach.service.views.messages`); empty where none is sent.
-    `lead`: of several handlers this one leads, by a lease.
+    `lead`: of several handlers this one leads, by a lease. `clock_is_right` as in `Handler`.
     """
 
     home: StateDirectory
@@ -72,6 +72,7 @@ class Serving:
     companion: Callable[[Service], Coroutine[Any, Any, None]] | None = None
     notify: str = ""
     lead: Lead | None = None
+    clock_is_right: bool = False
 
 
 def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
@@ -87,7 +88,10 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
         planning = stack.enter_context(contextlib.ExitStack())
         planning.enter_context(serving.home.planning(lambda: log.info("a run is starting; waiting for it")))
         stack.enter_context(endpoint.claimed(serving.home))
-        token = serving.token or endpoint.own_token(serving.home)
+        if serving.token:
+            token = endpoint.chosen_token(serving.home, serving.token)
+        else:
+            token = endpoint.own_token(serving.home)
         endpoint.read_token(token)
         listening = stack.enter_context(listen(serving.host, serving.port))
         journal = _journal(serving.home, serving.lead)
@@ -144,7 +148,8 @@ class _Running:
         handler: Handler | None = None
         platform = serving.make_platform(serving.home, lambda: handler.now() if handler else 0.0)
         own = {name: one.job for name, one in self.past.items() if one.journal == self.journal.path}
-        handler = Handler(platform, self.journal, serving.policy, own)
+        clock_is_right = serving.clock_is_right
+        handler = Handler(platform, self.journal, serving.policy, own, clock_is_right=clock_is_right)
         service = Service(
             serving.home,
             handler,

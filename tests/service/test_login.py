@@ -48,6 +48,29 @@ def test_a_code_makes_a_cookie_that_reads_and_changes(home: StateDirectory) -> N
     serve(home, body)
 
 
+def test_a_copy_of_a_cookie_ends_with_its_logout_also_after_a_restart(home: StateDirectory) -> None:
+    headers = dict[str, str]()
+    other = dict[str, str]()
+
+    async def body(api: Api) -> None:
+        headers.update(await logged_in(api))
+        other.update(await logged_in(api))
+        async with stranger(api) as browser:
+            assert (await browser.get("/jobs", headers=headers)).status_code == 200
+            await browser.post("/logout", headers=headers, json={})
+            assert (await browser.get("/jobs", headers=headers)).status_code == 401
+            assert (await browser.get("/jobs", headers=other)).status_code == 200
+
+    async def later(api: Api) -> None:
+        async with stranger(api) as browser:
+            assert (await browser.get("/jobs", headers=headers)).status_code == 401
+            assert (await browser.get("/jobs", headers=other)).status_code == 200
+
+    serve(home, body)
+    serve(home, later)
+    assert (home.path / "service.logged-out").stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize(
     "changed",
     [

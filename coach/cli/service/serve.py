@@ -64,6 +64,13 @@ def command(  # noqa: PLR0917 - they are options
         ),
     ] = None,
     notify: Notify = "",
+    clock_is_right: Annotated[
+        bool,
+        typer.Option(
+            "--clock-is-right",
+            help="Begin the next period of budgets over jobs, though no handler was here for more than a day.",
+        ),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Format of the log on stderr.")] = LogFormat.TEXT,
 ) -> None:
     """Run jobs as a service, for other commands and over HTTP.
@@ -126,5 +133,6 @@ def command(  # noqa: PLR0917 - they are options
             notify=checked(notify),
             volumes=() if local else VOLUMES,
             lead=lead,
+            clock_is_right=clock_is_right,
         )
         raise typer.Exit(serve(serving, ready))

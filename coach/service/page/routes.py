@@ -89,7 +89,8 @@ async def log_in(request: Request, response: Response, given: schemas.Login) -> 
 
 @login.post("/logout", responses=may_answer(403))
 async def log_out(request: Request, response: Response) -> schemas.LoggedIn:
-    """End the browser's login: the answer removes its cookie."""
+    """End the browser's login: its cookie counts no more, and the answer removes it."""
     logins: Logins = request.app.state.logins
+    logins.end(request.headers.get("cookie", ""))
     response.headers["Set-Cookie"] = logins.set_cookie("", secure=request.url.scheme == "https")
     return schemas.LoggedIn(ok=False)

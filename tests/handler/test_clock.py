@@ -1,0 +1,112 @@
+"""Times never go back, follow a clock that is corrected, and give no budget new money by a clock's mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from coach.core.errors import UserError
+from coach.core.jobs import events as ev
+from coach.core.policies.coach import CoachPolicy
+from coach.handler.clock import DAY, FOLLOWS, Clock
+from coach.handler.handler import Handler
+from coach.handler.state.journal import Journal
+from tests.handler.fake_platform import FakePlatform
+
+
+class Machine:
+    """A clock and a counter that a test sets."""
+
+    def __init__(self) -> None:
+        self.clock, self.counter = 1e9, 50.0
+
+    def passes(self, seconds: float) -> None:
+        self.clock += seconds
+        self.counter += seconds
+
+    def of(self, not_before: float = 0.0) -> Clock:
+        return Clock(not_before, lambda: self.clock, lambda: self.counter)
+
+
+@pytest.mark.parametrize("correction", [3600.0, -3600.0, 30.0, -0.5])
+def test_a_correction_of_the_machines_clock_is_followed_slowly_and_never_back(correction: float) -> None:
+    machine = Machine()
+    clock = machine.of()
+    machine.clock += correction
+    before = clock.now()
+    for _ in range(2000):
+        machine.passes(300.0)
+        now = clock.now()
+        assert (1 - FOLLOWS) * 300.0 - 1e-3 <= now - before <= (1 + FOLLOWS) * 300.0 + 1e-3
+        before = now
+    assert before == pytest.approx(machine.clock, abs=1e-3)
+
+
+@pytest.mark.parametrize("days", [40, -40])
+def test_a_clock_that_jumps_by_more_than_a_day_is_said_once_and_not_followed(
+    days: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine()
+    clock = machine.of()
+    machine.clock += days * DAY
+    for _ in range(5):
+        machine.passes(60.0)
+        now = clock.now()
+    assert now == pytest.approx(1e9 + 300.0)
+    (said,) = caplog.messages
+    assert f"40.0 days {'after' if days > 0 else 'before'}" in said
+    machine.clock -= days * DAY
+    machine.passes(60.0)
+    assert clock.now() == pytest.approx(1e9 + 360.0)
+
+
+def test_a_journal_that_is_ahead_of_the_machine_is_gone_on_with_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    clock = machine.of(not_before=machine.clock + 400 * DAY)
+    machine.passes(60.0)
+    assert clock.now() == pytest.approx(1e9 + 400 * DAY + 60.0)
+    assert "400.0 days before the time of the last record" in caplog.text
+
+
+def left(path: Path, days: float, period: str) -> None:
+    """A journal that a handler left so many days ago, with an account."""
+    at = time.time() - days * DAY
+    with contextlib.closing(Journal.write(path)) as journal:
+        journal.append([ev.AccountSet(at, "team", 10**9, "USD", period, "UTC")])
+        journal.beat(at)
+
+
+def start(path: Path, *, clock_is_right: bool = False) -> None:
+    async def main() -> None:
+        with contextlib.closing(Journal.write(path)) as journal:
+            async with Handler(FakePlatform(), journal, CoachPolicy(), clock_is_right=clock_is_right):
+                pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("period", ["month", "week", "30d"])
+def test_a_period_begins_after_a_gap_only_when_the_clock_is_said_to_be_right(tmp_path: Path, period: str) -> None:
+    path = tmp_path / "journal.db"
+    left(path, 40, period)
+    for _ in range(2):  # not only at the first try
+        with pytest.raises(UserError, match=r"40\.\d days later: team would begin .* coach serve --clock-is-right"):
+            start(path)
+    start(path, clock_is_right=True)
+    start(path)  # said once
+
+
+@pytest.mark.parametrize(("days", "period"), [(40, "ever"), (0.5, "30d")])
+def test_other_gaps_keep_nobody_from_starting(
+    tmp_path: Path, days: float, period: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "journal.db"
+    left(path, days, period)
+    with caplog.at_level(logging.WARNING):
+        start(path)
+    assert ("this machine's clock says" in caplog.text) == (days > 1)
