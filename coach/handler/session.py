@@ -8,7 +8,7 @@ without waiting for anything. After all but the last, every pod is released. Aft
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
@@ -120,9 +120,10 @@ class Session(Foreground):
 
     async def _main(self, journal: Journal, past: dict[str, StoredJob], planning: contextlib.ExitStack) -> None:
         self._listen_to_signals()
-        suspend_orphans(journal)
         platform = self.make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
-        self.handler = Handler(platform, journal, self.policy, resumed=self.resumed)
+        resumed = [one.name for one in self.chosen if one.past is not None]
+        suspend_orphans(journal, resumed if platform.programs_outlive else ())
+        self.handler = Handler(platform, journal, self.policy, resumed=resumed)
         self.handler.observers.append(self._observe)
         meanwhile = self.meanwhile(self.handler, journal) if self.meanwhile else contextlib.nullcontext()
         async with self._watched(), self.handler, meanwhile:
@@ -208,12 +209,14 @@ def _common_journal(chosen: Sequence[Chosen]) -> Path | None:
     return next(iter(journals), None)
 
 
-def suspend_orphans(journal: Journal) -> None:
+def suspend_orphans(journal: Journal, but: Collection[str] = ()) -> None:
     """Jobs whose handler was killed count as suspended, so that only the requested ones go on.
 
-    Their users did not stop them: a service that starts goes on with them.
+    Their users did not stop them: a service that starts goes on with them. Those of `but` are requested, and their
+    programs may still run.
     """
     at = Clock(journal.last_at()).now()
-    orphans = [job for job in journal.jobs().values() if not job.ended and not job.suspend]
+    living = [job for job in journal.jobs().values() if not job.ended and not job.suspend]
+    orphans = [job for job in living if job.name not in but or job.spec.program is None]
     if orphans:
         journal.append([ev.SuspendRequested(at, job.name, True, by_user=False) for job in orphans])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -15,8 +16,9 @@ import pytest
 
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
+from tests.docs.pages import ROOT
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import LEARNS, Stopped, job, logged, shim, train
+from tests.slurm.runs import LEARNS, Stopped, coach, job, logged, shim, train
 from tests.slurm.test_programs import paid
 
 pytestmark = pytest.mark.timeout(180)
@@ -57,6 +59,24 @@ def test_a_program_goes_on_without_its_handler_and_is_taken_over(slurm: SlurmClu
     reported = [epoch.report.at_epoch for epoch in trained.epochs]
     assert reported == sorted(set(reported)), "no report counts twice"
     paid(trained, records)
+
+
+def test_a_command_that_was_killed_goes_on_with_its_program_when_it_is_typed_again(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(LEARNS)
+    words = ["run", "--platform", "slurm", "--budget", "1coreh", "--target", "val_loss=0.05", "--resumes", "--no-live"]
+    command = [*words, "--cpu", "1", "--memory", "512Mi", "--name", "own", "--", "python3", "own.py"]
+    env = {**os.environ, "COACH_HOME": str(tmp_path / "home")}
+    first = subprocess.Popen([str(ROOT / ".venv/bin/coach"), *command], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
+    assert first.stdout is not None
+    assert any(b"epoch 2" in line for line in first.stdout)
+    first.kill()
+    first.communicate()
+    said = coach(tmp_path, *command)
+    assert said.returncode == 0, said.stderr
+    assert "own: goes on: it still runs" in said.stdout + said.stderr
+    assert logged(tmp_path).count("rank 0") == 1, "it was started once"
 
 
 def test_a_program_that_ended_while_no_handler_ran_has_its_last_words(slurm: SlurmCluster, tmp_path: Path) -> None:
