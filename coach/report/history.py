@@ -90,8 +90,8 @@ class EventFormatter:
             more = f", with {formatting.money(record.added_budget, _currency(job))} more"
         elif record.budget:
             more = f", with a budget of {formatting.money(record.budget, _currency(job))}"
-        if job.pods:
-            return f"goes on: it still runs{more}"
+        if job.reason is not Reason.SUBMITTED:  # it was not suspended
+            return f"goes on{more}"
         return f"resumed from {formatting.resumes_from(job)}{more}"
 
     def _stopping(self, job: Job, record: ev.SuspendRequested) -> str | None:

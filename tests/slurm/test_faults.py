@@ -75,8 +75,25 @@ def test_a_command_that_was_killed_goes_on_with_its_program_when_it_is_typed_aga
     first.communicate()
     said = coach(tmp_path, *command)
     assert said.returncode == 0, said.stderr
-    assert "own: goes on: it still runs" in said.stdout + said.stderr
+    assert "own: goes on" in said.stdout + said.stderr
     assert logged(tmp_path).count("rank 0") == 1, "it was started once"
+
+
+def test_a_job_that_began_while_no_handler_ran_is_taken_as_it_is(slurm: SlurmCluster, tmp_path: Path) -> None:
+    spec = job(tmp_path)
+
+    def stop(_handler: Any, event: Any) -> None:
+        if isinstance(event, ev.PodReady):
+            raise Stopped
+
+    train(tmp_path, spec, then=stop)  # it has begun, and nothing of it was followed
+    (log,) = (tmp_path / "home/slurm").glob("*/rank-0.log")
+    slurm.until(lambda: "epoch 3" in log.read_text())
+    trained, records = train(tmp_path, spec)
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    assert logged(tmp_path).count("rank 0") == 1, "it was started once"
+    assert [epoch.report.at_epoch for epoch in trained.epochs][:3] == [1, 2, 3], "what it reported meanwhile counts"
+    paid(trained, records)
 
 
 def test_a_program_that_ended_while_no_handler_ran_has_its_last_words(slurm: SlurmCluster, tmp_path: Path) -> None:

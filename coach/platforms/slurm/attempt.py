@@ -123,9 +123,9 @@ class Attempt:
         return all(self._last(pod.index) for pod in self.pods)
 
     @property
-    def started(self) -> bool:
-        """Whether all its workers run, or ran."""
-        return all(self.began(pod.index) for pod in self.pods)
+    def followed(self) -> bool:
+        """Whether a handler has followed its workers, which all run or ran."""
+        return (self.folder / "followed").exists()
 
     def _last(self, rank: int) -> bool:
         with contextlib.suppress(OSError), (self.folder / f"rank-{rank}.log").open("rb") as file:
@@ -156,6 +156,8 @@ class RankWorker:
             since = self.began() / 1e9
             reader = await MetricReader.start(run.wanted, run.said, str(self._files), since, again=run.again)
         self._run, self._mark = run, run.mark
+        with contextlib.suppress(OSError):
+            (self.attempt.folder / "followed").touch()
         self.ended = asyncio.create_task(self._follow(Printed(self._log, self.name, reader)))
 
     def end(self, grace: float, cause: str = "asked") -> None:

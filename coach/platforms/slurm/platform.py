@@ -78,7 +78,7 @@ class SlurmPlatform(LoggedPrograms):
         #: The Slurm jobs by their tokens, until Slurm has them no more; and those that Coach's jobs now use.
         self.attempts: dict[str, Attempt] = {}
         self._current: dict[str, asyncio.Future[Attempt]] = {}
-        #: Queued jobs that an earlier handler left, by Coach's jobs.
+        #: Jobs that an earlier handler left in the queue, or that began since, by Coach's jobs.
         self._queued: dict[str, Attempt] = {}
         self._sizes: dict[str, int] = {}
         #: By pod: its node, and what it holds there. By job: a pod that waits, and what was last said of it.
@@ -106,7 +106,7 @@ class SlurmPlatform(LoggedPrograms):
                 entry = there.get(attempt.token)
                 attempt.seen(entry)
                 attempt.over = attempt.over if entry else "FORGOTTEN"  # its last words are in its folder
-                if attempt.started:
+                if attempt.followed:
                     runs |= dict.fromkeys(attempt.pods, attempt.token)
                 elif not attempt.over:
                     self._queued[attempt.job] = attempt
