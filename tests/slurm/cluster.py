@@ -1,7 +1,8 @@
 """A real Slurm on this machine: munge, a controller and three nodes, each with 2 cores, 4 GB and two pretended GPUs.
 
 `python -m tests.slurm.cluster` starts one, says how to use it, and ends it with Ctrl-C. It needs root and Debian's
-packages slurmctld, slurmd, slurm-client and munge. Several may run at once.
+packages slurmctld, slurmd, slurm-client and munge. Several may run at once. COACH_SLURM names the folder of another
+Slurm, as `make test-slurm-newest` builds it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ SlurmdPidFile={folder}/d-%n.pid
 SlurmctldLogFile={folder}/ctld.log
 SlurmdLogFile={folder}/d-%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 MpiDefault=none
@@ -65,9 +65,15 @@ PartitionName=urgent Nodes=n[0-2] MaxTime=60 State=UP PriorityTier=10
 """
 
 
+def _path() -> str:
+    """Where Slurm's programs are."""
+    other = os.environ.get("COACH_SLURM")
+    return ":".join([*(f"{other}/{of}" for of in ("bin", "sbin") if other), os.environ.get("PATH", ""), "/usr/sbin"])
+
+
 def missing() -> list[str]:
     """Programs that are not installed."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    path = _path()
     return [name for name in NEEDED if shutil.which(name, path=path) is None]
 
 
@@ -92,11 +98,9 @@ class SlurmCluster:
             conf = _CONF.format(host=host, folder=self.folder, ports=_free_ports(4), min_job_age=self._min_job_age)
             (self.folder / "slurm.conf").write_text(conf)
             (self.folder / "gres.conf").write_text("NodeName=n[0-2] Name=gpu File=/dev/null,/dev/zero\n")
-            (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
             (self.folder / "state").mkdir()
             mine = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
-            path = f"{mine.get('PATH', '')}:/usr/sbin:/sbin"
-            self.env: dict[str, str] = mine | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": path}
+            self.env: dict[str, str] = mine | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _path()}
             key, at = self.folder / "munge.key", self.folder
             subprocess.run(["mungekey", "--create", f"--keyfile={key}"], env=self.env, check=True)
             files = {"socket": "socket", "key-file": "key", "log-file": "log", "pid-file": "pid", "seed-file": "seed"}
