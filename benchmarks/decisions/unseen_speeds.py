@@ -36,6 +36,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "estimators"
 SPEEDS = ROOT / "tests" / "data" / "ps-speed" / "ps_speed.csv"
 MIN_CELLS = 10
+#: Laws drawn again, so many of each kind by each seed: how much of the table is the draw's.
+SEEDS, EACH = (1, 2, 3, 4), 10
 Predicted = tuple[FloatArray, FloatArray, FloatArray]  #: ln speed in every cell: expected, and the 80 % interval
 
 
@@ -47,6 +49,7 @@ def data() -> dict[str, list[speed_laws.Table]]:
         "laws": list(speed_laws.laws()),
         "measured, spoiled": list(speed_laws.spoiled(speed_laws.parts(models))),
         "laws, spoiled": list(speed_laws.spoiled(speed_laws.laws())),
+        "laws, other seeds": [table for seed in SEEDS for table in speed_laws.laws(seed, EACH)],
     }
 
 

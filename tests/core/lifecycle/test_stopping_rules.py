@@ -13,6 +13,7 @@ import yaml
 from benchmarks.decisions.early_ends import Case, ends, job_of, of_plateaus, trained
 from coach.core.jobs import fold
 from coach.core.jobs.actions import Finish, SetStatus
+from coach.core.jobs.epoch import CURVE_EPOCHS
 from coach.core.jobs.events import ResumeRequested
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
@@ -20,11 +21,30 @@ from coach.core.lifecycle import forecast, stopping_rules
 from coach.core.money import Ledger, to_money
 from coach.core.spec.job import API_VERSION, TrainingJob
 from coach.jobfiles.dump import to_yaml
+from coach.report.models import curve_words
 
 pytestmark = pytest.mark.standard
 
 #: The first run of each kind.
 CASES = {case.family: case for case in reversed(list(of_plateaus()))}
+
+
+#: The validation losses of `fsdp_t5` in benchmarks/programs/public_programs, seed 1: slow, then faster.
+FSDP_T5 = (
+    3.5702, 3.1166, 2.8128, 2.6207, 2.5032, 2.3903, 2.3116, 2.2585, 2.1794, 2.1348, 2.0654, 2.0314,
+    1.9719, 1.9665, 1.8558, 1.7716, 1.7171, 1.6296, 1.5274, 1.4133, 1.3013, 1.2254, 1.0927, 0.9881,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("epochs", [40, 100, 500, None])
+@pytest.mark.parametrize("target", [1.5, 1.0, 0.54])
+def test_a_public_program_whose_loss_falls_late_is_never_said_to_be_out_of_reach(
+    target: float, epochs: int | None
+) -> None:
+    """It was ended at epoch 10."""
+    before = [value for value in FSDP_T5 if value > target]
+    for job in grown(before, target, epochs):
+        assert stopping_rules.out_of_reach(job) is None, f"after {job.full_epoch_count} epochs"
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.family)
@@ -77,6 +97,31 @@ def test_the_noise_of_a_level_is_no_trend() -> None:
     jobs = grown([2.0, 1.2, *(0.9 + noise)], 0.85, 4000)
     found = [stopping_rules.on_its_way(job) for job in jobs if job.full_epoch_count >= 8]
     assert sum(found) <= len(found) / 10
+
+
+@pytest.mark.parametrize("epochs", [100, None])
+def test_a_sentence_never_has_two_answers(epochs: int | None) -> None:
+    """It levels off above its target and sees no way there, or reaches it with a chance, or reaches it: one of them."""
+    levels_off = [2.0, 1.2, *[0.9] * 30]
+    curves = [(list(case.values), case.target, case.metric) for case in CASES.values()] + [(levels_off, 0.3, "loss")]
+    verdicts = 0
+    for values, target, metric in curves:
+        if metric != "loss":
+            continue
+        for job in grown(values[:40], target, epochs):
+            if job.full_epoch_count < CURVE_EPOCHS:
+                continue
+            words, ended = curve_words(job), stopping_rules.out_of_reach(job) is not None
+            no_way, likely = "sees no way" in words, "is held after" in words
+            assert no_way + likely + ("with a chance of" in words) == 1, words
+            assert no_way == (forecast.expected_last(job) is None) == (forecast.expected_epochs(job) is None)
+            assert job.convergence is not None
+            if likely:
+                assert job.convergence.asymptote.low <= target, words
+            if ended:
+                assert no_way, words
+                verdicts += 1
+    assert verdicts, "the curve that levels off has some"
 
 
 def test_a_job_resumed_after_an_early_end_is_not_ended_again() -> None:
