@@ -57,7 +57,7 @@ class Logins:
         return f"{salt}.{self._sign(salt)}"
 
     def end(self, header: str) -> None:
-        """The cookie in a request's Cookie header counts no more, whoever has a copy of it. Raises OSError."""
+        """The cookie in a request's Cookie header and any copy of it count no more. Raises OSError."""
         salt = self._known(header)
         if not salt:
             return
