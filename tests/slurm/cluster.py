@@ -56,9 +56,9 @@ KillWait=3
 MessageTimeout=10
 SlurmdTimeout=10
 MinJobAge={min_job_age}
-NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=4000 Gres=gpu:2
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=4000 Gres=gpu:2
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=2 RealMemory=4000 Gres=gpu:2
+NodeName=n0 NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=4000 Gres=gpu:2
+NodeName=n1 NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=4000 Gres=gpu:2
+NodeName=n2 NodeAddr=127.0.0.1 Port={ports[3]} CPUs=2 RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=n[0-2] Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=short Nodes=n[0-2] MaxTime=1 State=UP PriorityTier=1 TRESBillingWeights=CPU=1.0,Mem=0.25G
 PartitionName=urgent Nodes=n[0-2] MaxTime=60 State=UP PriorityTier=10

@@ -242,18 +242,23 @@ def test_a_failed_node_costs_the_time_since_the_last_checkpoint(slurm: SlurmClus
     paid(trained, records)
 
 
-def test_a_killed_worker_ends_the_others_and_the_program_resumes(slurm: SlurmCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [b"rank.py", b"own.py"], ids=["what it runs under", "its program"])
+def test_a_killed_worker_ends_the_others_and_the_program_resumes(
+    slurm: SlurmCluster, tmp_path: Path, script: bytes
+) -> None:
     def kill() -> None:
         for entry in Path("/proc").glob("[0-9]*"):
-            with_rank = (entry / "cmdline").read_bytes() if (entry / "cmdline").exists() else b""
-            env = (entry / "environ").read_bytes() if b"rank.py" in with_rank else b""
-            if b"SLURM_PROCID=1\0" in env and str(tmp_path).encode() in with_rank:
+            line = (entry / "cmdline").read_bytes() if (entry / "cmdline").exists() else b""
+            env = (entry / "environ").read_bytes() if line.endswith(script + b"\0") else b""
+            if b"SLURM_PROCID=1\0" in env and str(tmp_path).encode() in line + env:
                 os.kill(int(entry.name), signal.SIGKILL)
 
     spec = job(tmp_path, workers={"min": 2, "max": 2}, resumes=True, target=0.1)
     trained, records = train(tmp_path, spec, then=once(ev.EpochFinished, kill))
     assert trained.reason is Reason.TARGET_REACHED, trained.message
     assert logged(tmp_path, 1).count("rank 1") == 2
+    failed = [record.reason for record in records if isinstance(record, ev.EpochFailed)]
+    assert Reason.DEADLINE_EXCEEDED not in failed, "it was noticed before the money ended"
     paid(trained, records)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.cluster import PodId, Role
+from coach.platforms.local.programs import PEERS_GRACE
 from coach.platforms.local.supervisor import Ended
 from coach.platforms.logged_programs import LoggedRun, MetricReader, Printed
 from coach.platforms.slurm import queue
@@ -230,6 +231,8 @@ class RankWorker:
             self.disrupted = True
             return Ended(code or 143, "lost", "its Slurm job came to its time limit", seconds)
         if cause in ("slurm", "lost") or code == 137:  # another ended it; who, Slurm knows, a little later
+            if cause == "":  # and only when the other workers have ended, too
+                self.attempt.tell(end=PEERS_GRACE, cause="asked")
             while not self.attempt.over:
                 await self.attempt.looked.wait()
                 if self.attempt.entry is not None and self.attempt.entry.state in ("PENDING", "REQUEUED"):
