@@ -32,13 +32,9 @@ COMMANDS = {"programs": "make chaos PROGRAM=1", "slurm": "make chaos SLURM=1"}
 VICTIMS: dict[str, type[StrEnum]] = {"programs": program_runs.Victim, "slurm": slurm_runs.Victim}
 LEFT = {"programs": "a process", "slurm": "a process or Slurm job"}
 SLURM_NOTE = """
-Daemons and nodes are there again after 0 to 20 s, the controller after 0 to 5 s. What a program's own children leave when
-the worker above them is killed is not counted: this cluster has `proctrack/linuxproc`, sites have cgroups.
-
-What was found, and mended before these runs: `coach run`, killed and typed again, ended a program that still ran, and
-began it again from its checkpoint; a job that began while no handler ran was begun again. Not mended: a report that
-comes while a program leaves for another number of workers does not count; where it was the one that meets the target,
-one epoch more is trained (run 4 of seed 2)."""
+Daemons and nodes are there again after 0 to 20 s, the controller after 0 to 5 s. What a program's own children leave
+when the worker above them is killed is not counted: this cluster has `proctrack/linuxproc`, sites have cgroups.
+[What was found](rounds.md), and mended."""
 #: Runs at once: most of the time they wait. What is killed of Slurm is killed for all.
 AT_ONCE = 2
 
