@@ -10,7 +10,9 @@ from tests.docs.pages import ROOT
 PAGES = ("docs/reference/checklist.md", "docs/advanced/security.md")
 LINES = [row for page in PAGES for row in (ROOT / page).read_text(encoding="utf-8").splitlines()]
 ROWS = [row.strip("| ").split(" | ") for row in LINES if row.startswith("| ")]
-CHECKS = [(row[0], row[-1]) for row in ROWS if row[0] not in ("check", "tries to reach", "port", "file", "message", "---")]
+CHECKS = [
+    (row[0], row[-1]) for row in ROWS if row[0] not in ("check", "tries to reach", "port", "file", "message", "---")
+]
 
 
 @pytest.mark.parametrize(("check", "held_by"), CHECKS, ids=lambda cell: cell[:60])

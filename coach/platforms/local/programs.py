@@ -143,9 +143,12 @@ class Worker:
         self._due = min(self._due, loop.time() + seconds)
         if self._late is not None:
             self._late.cancel()
-        self._late = loop.call_at(self._due + LATE_SECONDS, self._kill)
+        if self._supervisor.returncode is None:
+            self._late = loop.call_at(self._due + LATE_SECONDS, self._kill)
 
     def _kill(self) -> None:
+        if self._supervisor.returncode is not None:
+            return
         log.warning("%s: its supervisor has not ended %g s after its deadline; it is killed", self.name, LATE_SECONDS)
         with contextlib.suppress(ProcessLookupError):
             self._supervisor.kill()

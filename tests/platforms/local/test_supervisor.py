@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,22 @@ def test_an_extension_after_the_end_was_asked_for_changes_nothing(
         await worker.ended
 
     asyncio.run(extended())
+
+
+def test_of_one_that_has_ended_nothing_is_said_when_it_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(programs, "LATE_SECONDS", 0.0)
+
+    async def released() -> None:
+        worker = await Worker.start(replace(order(tmp_path), command=["true"]), lambda *_: None)
+        assert (await worker.ended).code == 0
+        worker.end(0.0)
+        assert worker._late is None or worker._late.cancelled()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(released())
+    assert "is killed" not in caplog.text
 
 
 def test_a_handler_that_is_stopped_and_reads_nothing_does_not_keep_a_program_alive(tmp_path: Path) -> None:
