@@ -3,7 +3,7 @@
     python -m benchmarks.size [COMMIT]      # compares the working tree with COMMIT (default: the one in the table)
 
 Lines are all lines of tracked files, blank ones and comments included, as `wc -l` counts them. Words are what is
-between spaces.
+between spaces, of all pages for readers, with what `make docs` writes into them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from scripts.generate import pages
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "results" / "size.md"
 #: From when on the house was made smaller.
 BEFORE = "2a2d8f5b"
 PRODUCT = "the product: coach and functions"
+WORDS = "pages, words"
 
 
 def room(path: PurePosixPath) -> str | None:
@@ -35,8 +38,8 @@ def room(path: PurePosixPath) -> str | None:
         return "scheduler-plugins, tests" if path.name.endswith("_test.go") else "scheduler-plugins"
     if first == "web" and kind in (".ts", ".tsx"):
         return "web"
-    if kind == ".md" and (first == "docs" or len(path.parts) == 1) and path.name != "CHANGELOG.md":
-        return "pages, words"
+    if kind == ".md" and (first == "docs" or len(path.parts) == 1 or path.parts[:2] == ("research", "docs")):
+        return WORDS
     return None
 
 
@@ -46,7 +49,7 @@ def sizes(files: Iterator[tuple[str, bytes]]) -> Counter[str]:
     for name, content in files:
         at = room(PurePosixPath(name))
         if at is not None:
-            found[at] += len(content.split()) if at == "pages, words" else content.count(b"\n")
+            found[at] += len(content.split()) if at == WORDS else content.count(b"\n")
     found[PRODUCT] = sum(
         count for at, count in found.items() if at.split("/")[0].split(",")[0] in ("coach", "functions")
     )
@@ -58,7 +61,9 @@ def of_now() -> Iterator[tuple[str, bytes]]:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in sorted(set(_git(*command[1:]).decode().split("\0"))):
         if name and (ROOT / name).is_file() and room(PurePosixPath(name)):
-            yield name, (ROOT / name).read_bytes()
+            content = (ROOT / name).read_bytes()
+            completed = pages.PAGES.get(Path(name))
+            yield name, completed(content.decode()).encode() if completed else content
 
 
 def of(commit: str) -> Iterator[tuple[str, bytes]]:

@@ -61,3 +61,7 @@ def test_the_table_of_sizes_is_at_most_a_tenth_off() -> None:
     assert table.keys() >= now.keys(), "run: python -m benchmarks.size"
     off = {name: (table[name], now[name]) for name in now if abs(table[name] - now[name]) > max(100, now[name] // 10)}
     assert not off, "(in the table, now); run: python -m benchmarks.size"
+
+
+def test_the_pages_have_at_most_60000_words_with_what_is_generated() -> None:
+    assert size.sizes(size.of_now())[size.WORDS] <= 60_000, "cut, merge or move words: python -m benchmarks.size"

@@ -23,6 +23,16 @@ BANNED = {
     r"lives": "runs, histories",
     r"stands": "is, is written",
 }
+#: Only on pages, where a reader has no code to look at: repeat the noun.
+BANNED_ON_PAGES = BANNED | {
+    r"anew": "again",
+    r"foretold|foretells?": "predicted",
+    r"that of": "repeat the noun",
+    r"(?:those|what) that": "jobs that, pods that: repeat the noun",
+    r"so many": "a number",
+}
+#: The most words of a sentence, and of a cell of a table.
+SENTENCE, CELL = 30, 25
 #: Only in code: pages may speak of people.
 BANNED_IN_CODE = {word: instead for word, instead in BANNED.items() if word != r"truths?"} | {
     r"(?<!ground )truths?": "true value, dynamics",
@@ -33,6 +43,10 @@ BANNED_IN_CODE = {word: instead for word, instead in BANNED.items() if word != r
 }
 
 WRITTEN = [page for page in PAGES if page.is_relative_to(ROOT / "docs") or page.parent == ROOT]
+WRITTEN += [page for page in PAGES if page.is_relative_to(ROOT / "research/docs")]
+#: The changelog's lines say what was before and what is now: they may be longer.
+SENTENCES = [page for page in WRITTEN if page.name != "CHANGELOG.md"]
+LINK = re.compile(r"\[((?:[^\]\[]|\[[^\]]*\])*)\]\([^)]*\)")
 CODE = [path for folder in ("coach", "functions") for path in sorted((ROOT / folder).rglob("*.py"))]
 READ = {
     tokenize.COMMENT,
@@ -44,8 +58,42 @@ READ = {
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_banned_word(page):
-    words = "|".join(BANNED)
+    words = "|".join(BANNED_ON_PAGES if page in SENTENCES else BANNED)
     assert not re.findall(rf"\b(?:{words})\b", prose(page), re.IGNORECASE)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a page's prose: an item of a list and a paragraph begin one, a full stop or a colon ends one."""
+    plain = LINK.sub(r"\1", re.sub(r"^[|#].*$", "", text, flags=re.MULTILINE))
+    for part in re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )", plain):
+        yield from re.split(r"(?<=[.!?:])\s+(?=[\"'(*`A-Z\[])", " ".join(part.split()))
+
+
+def cells(text: str) -> Iterator[str]:
+    """The cells of a page's tables."""
+    for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE):
+        yield from (LINK.sub(r"\1", cell).strip() for cell in row.split("|"))
+
+
+@pytest.mark.parametrize("page", SENTENCES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_sentence_and_no_cell_is_too_long_to_be_read_aloud(page):
+    text = prose(page)
+    assert [found for found in sentences(text) if len(found.split()) > SENTENCE] == []
+    assert [found for found in cells(text) if len(found.split()) > CELL] == []
+
+
+def test_a_code_block_is_not_the_subject_of_a_sentence():
+    """A line behind a block that goes on in lower case has the block as its first word."""
+    found = []
+    for page in SENTENCES:
+        text = page.read_text(encoding="utf-8")
+        found += [f"{page.name}: {line}" for line in re.findall(r"^```\n\n([a-z].*)", text, re.MULTILINE)]
+    assert found == []
+
+
+def test_a_long_sentence_and_a_long_cell_are_found():
+    assert max(len(found.split()) for found in sentences("A short one. Then " + "word " * 30)) == 31
+    assert max(len(found.split()) for found in cells(f"| a | {'word ' * 26}|")) == 26
 
 
 def banned(code: str) -> Iterator[str]:
