@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -86,7 +87,8 @@ async def _strike(cluster: SlurmCluster, later: list[asyncio.Task[None]], handle
         later.append(asyncio.create_task(_again(away, cluster)))
         return f"{fault.victim} {node} for {away:.1f} s"
     for pid in (found := _victims(cluster, fault.victim)[-1:]):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ends by itself just now
+            os.kill(pid, signal.SIGKILL)
     return f"{fault.victim} {found}" if found else ""
 
 

@@ -2,7 +2,7 @@
 
 `python -m tests.slurm.cluster` starts one, says how to use it, and ends it with Ctrl-C. It needs root and Debian's
 packages slurmctld, slurmd, slurm-client and munge. Several may run at once. COACH_SLURM names the folder of another
-Slurm, as `make test-slurm-newest` builds it.
+Slurm: README.md beside this file.
 """
 
 from __future__ import annotations
