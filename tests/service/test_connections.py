@@ -138,3 +138,33 @@ def test_the_rest_of_the_descriptors_is_for_jobs(monkeypatch: pytest.MonkeyPatch
     for soft, most in ((65536, 1024), (1024, 128), (400, 50), (20, 8)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert connections.most_connections() == most
+
+
+def test_bodies_of_strangers_take_a_bounded_memory(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each connection so much is kept as one read brings and one pause lets in, whatever was announced and sent."""
+    monkeypatch.setattr(connections, "MOST", 20)
+    kept = list[int]()
+    received = connections.Bounded.data_received
+
+    def watched(self: connections.Bounded, data: bytes) -> None:
+        received(self, data)
+        if not self.known and self.cycle is not None:
+            kept.append(len(self.cycle.body) + len(data))
+
+    monkeypatch.setattr(connections.Bounded, "data_received", watched)
+    head = b"POST /api/v1/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+    async def body(api: Api) -> None:
+        async with listening(api) as (port, client):
+            strangers = [await opened(port, head + b"Content-Length: 2000000\r\n\r\n") for _ in range(60)]
+            for _, writer in strangers:
+                writer.write(b"x" * 1_900_000)
+            assert (await client.get("/jobs")).status_code == 200
+            for reader, writer in strangers[:40]:
+                await asyncio.wait_for(ended(reader), 60)
+                writer.transport.abort()
+            for _, writer in strangers[40:]:
+                writer.transport.abort()
+
+    serve(home, body)
+    assert kept and max(kept) <= 3 * (256 << 10)
