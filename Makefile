@@ -278,7 +278,7 @@ N := 100
 SEED := 1
 SERVERS := ps-lite
 chaos: setup
-	@.venv/bin/python -m benchmarks.service.chaos$(if $(SEARCH),_search $(N) $(SEED),$(if $(PROGRAM)$(SLURM),_programs $(N) $(SEED)$(if $(SLURM), --slurm), $(N) $(SEED) --framework $(FRAMEWORK) --servers $(SERVERS)))
+	@.venv/bin/python -m benchmarks.service.chaos$(if $(GPUS),_gpus $(N) $(SEED) --gpus $(GPUS),$(if $(SEARCH),_search $(N) $(SEED),$(if $(PROGRAM)$(SLURM),_programs $(N) $(SEED)$(if $(SLURM), --slurm), $(N) $(SEED) --framework $(FRAMEWORK) --servers $(SERVERS))))
 
 chaos-kubernetes: N := 20
 chaos-kubernetes: kubernetes

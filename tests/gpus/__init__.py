@@ -45,6 +45,8 @@ class Gpus:
     processes: list[tuple[str, int]] = field(default_factory=list)
     busy: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
+    #: By UUID: a file that is open in the processes which are on that GPU.
+    files: dict[str, Path] = field(default_factory=dict)
 
     def write(self) -> None:
         """Let the library say this from now on."""
@@ -55,6 +57,7 @@ class Gpus:
         ]
         lines += [f"mig {one} {gpu} MIG_1g.10gb 9728" for one, gpu in self.instances.items()]
         lines += [f"process {one} {pid} 1024" for one, pid in self.processes]
+        lines += [f"file {one} {path}" for one, path in self.files.items()]
         new = self.file.with_suffix(".new")
         new.write_text("".join(f"{line}\n" for line in lines))
         new.replace(self.file)

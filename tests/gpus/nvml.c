@@ -1,10 +1,14 @@
 /* NVIDIA's management library as far as Coach asks it, of GPUs that a file describes: the variable NVML_GPUS names it.
 
-   A line each: `gpu UUID MODEL MIB USED_MIB PERCENT WATTS STATE`, `mig UUID GPU_UUID MODEL MIB`, `process UUID PID MIB`.
+   A line each: `gpu UUID MODEL MIB USED_MIB PERCENT WATTS STATE`, `mig UUID GPU_UUID MODEL MIB`, `process UUID PID MIB`,
+   and `file UUID PATH`: who has this file open is on that GPU, as it is for the driver with a file in /dev.
    STATE is `good`, `lost` or `cut` (into MIG instances). A model has _ for blanks. The file is read anew at each call. */
+#include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, NOT_LOADED = 9, LOST = 15, MOST = 64 };
 
@@ -18,8 +22,34 @@ static Device devices[MOST];
 static Process processes[MOST];
 static int count, running;
 
-static int look(void) {
-    char line[512];
+/* Whether a process has a file open. */
+static int has_open(const char *pid, const char *path) {
+    char name[PATH_MAX], to[PATH_MAX];
+    snprintf(name, sizeof name, "/proc/%.20s/fd", pid);
+    DIR *files = opendir(name);
+    int found = 0;
+    for (struct dirent *one; files && !found && (one = readdir(files));) {
+        snprintf(name, sizeof name, "/proc/%.20s/fd/%.20s", pid, one->d_name);
+        ssize_t length = readlink(name, to, sizeof to - 1);
+        found = length > 0 && (to[length] = 0, !strcmp(to, path));
+    }
+    if (files) closedir(files);
+    return found;
+}
+
+static void find_open(const char *uuid, const char *path) {
+    DIR *all = opendir("/proc");
+    for (struct dirent *one; all && running < MOST && (one = readdir(all));)
+        if (atoi(one->d_name) > 0 && has_open(one->d_name, path)) {
+            Process process = {.pid = atoi(one->d_name)};
+            snprintf(process.uuid, sizeof process.uuid, "%s", uuid);
+            processes[running++] = process;
+        }
+    if (all) closedir(all);
+}
+
+static int look(int who) {
+    char line[512], uuid[96], path[256];
     FILE *file = getenv("NVML_GPUS") ? fopen(getenv("NVML_GPUS"), "r") : NULL;
     count = running = 0;
     if (!file) return NOT_LOADED;
@@ -32,6 +62,8 @@ static int look(void) {
             devices[count++] = one;
         else if (sscanf(line, "process %95s %u %llu", process.uuid, &process.pid, &process.used) == 3)
             processes[running++] = process;
+        else if (who && sscanf(line, "file %95s %255s", uuid, path) == 2)
+            find_open(uuid, path);
     }
     fclose(file);
     for (int i = 0; i < count; i++)
@@ -42,7 +74,7 @@ static int look(void) {
 
 /* A handle is a device's number from 1 on, in the order of the file. */
 static Device *of(void *handle) {
-    look();
+    look(0);
     size_t at = (size_t)handle;
     return at >= 1 && at <= (size_t)count ? &devices[at - 1] : NULL;
 }
@@ -59,23 +91,23 @@ static void *at(const char *gpu, unsigned index) {
     return NULL;
 }
 
-int nvmlInitWithFlags(unsigned flags) { (void)flags; return look(); }
-int nvmlInit_v2(void) { return look(); }
+int nvmlInitWithFlags(unsigned flags) { (void)flags; return look(0); }
+int nvmlInit_v2(void) { return look(0); }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int error) { return error == LOST ? "GPU is lost" : error == NOT_FOUND ? "Not Found" : "Error"; }
 
 int nvmlDeviceGetCount_v2(unsigned *found) {
-    look();
+    look(0);
     for (*found = 0; at("", *found); ++*found) {}
     return SUCCESS;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
-    look();
+    look(0);
     *handle = at("", index);
     return *handle ? state(of(*handle)) : INVALID;
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
-    look();
+    look(0);
     for (int i = 0; i < count; i++)
         if (!strcmp(devices[i].uuid, uuid)) { *handle = (void *)(size_t)(i + 1); return state(&devices[i]); }
     return NOT_FOUND;
@@ -110,6 +142,7 @@ int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) {
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *room, Info *found) {
     Device *device = of(handle);
     unsigned here = 0;
+    look(1);
     if (state(device)) return state(device);
     for (int i = 0; i < running; i++)
         if (!strcmp(processes[i].uuid, device->uuid)) {
