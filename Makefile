@@ -40,7 +40,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-slurm test-slurm-faults test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-gpu test-root test-slurm test-slurm-faults test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -165,6 +165,10 @@ web: web/node_modules/.ready
 web/node_modules/.ready: web/package-lock.json
 	@npm ci --prefix web --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
+
+# On a machine with GPUs of NVIDIA's, and a PyTorch for CUDA (COACH_PYTORCH_PYTHON names its Python).
+test-gpu: setup data
+	@$(PYTEST) -q tests/functions/pytorch/test_gpu.py tests/platforms/local/devices/test_real_gpus.py
 
 test-root: setup data
 	@$(PYTEST) -q tests -m 'root and not slurm'

@@ -59,7 +59,7 @@ def _write(rows: list[dict[str, Any]], gpus: int, seed: int, ended: int) -> None
     table.append({"SIGKILL to": "all", "times": times, "losses": losses.total()})
     words = (
         f"Three people run two jobs each, again and again, of one GPU, two, or two workers with one each; {ended}\n"
-        "runs came to their ends by themselves. A loss is a GPU that two processes have open at once, one that is held\n"
+        "runs came to their ends by themselves. A loss is a GPU that two processes have open at once, one held\n"
         "for a job whose run is over, or one that cannot be had at the end, when a job asks for all of them.\n"
         "The GPUs are a stand-in's; it was never run on a machine with two."
     )

@@ -7,12 +7,11 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-PAGES = ("docs/reference/checklist.md", "docs/advanced/security.md")
+PAGES = ("docs/reference/checklist.md", "docs/advanced/security.md", "docs/advanced/gpu-faults.md")
 LINES = [row for page in PAGES for row in (ROOT / page).read_text(encoding="utf-8").splitlines()]
 ROWS = [row.strip("| ").split(" | ") for row in LINES if row.startswith("| ")]
-CHECKS = [
-    (row[0], row[-1]) for row in ROWS if row[0] not in ("check", "tries to reach", "port", "file", "message", "---")
-]
+HEADS = ("check", "tries to reach", "port", "file", "message", "fault elsewhere", "---")
+CHECKS = [(row[0], row[-1]) for row in ROWS if row[0] not in HEADS]
 
 
 @pytest.mark.parametrize(("check", "held_by"), CHECKS, ids=lambda cell: cell[:60])

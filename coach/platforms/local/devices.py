@@ -32,6 +32,8 @@ SHARE = "COACH_SHARE_GPUS"
 GPUS = Path("/proc/driver/nvidia/gpus")
 DEVICES = Path("/dev")
 GIB = 1024.0**3
+#: GiB that are in use on a device on which nothing runs: more is a program's that NVML cannot show.
+IDLE_GIB = 2.0
 #: The name of the socket of a device.
 _NAME = "\0coach-gpu/"
 #: Seconds in which a holder says for which job; one that is paused says nothing.
@@ -304,12 +306,16 @@ def _name_of(user: int) -> str:
 def reasons(device: Device) -> list[str]:
     """Why a device that is free is not given, a line each: it does not work, or a foreign process is on it.
 
-    The latter is no reason where GPUs are shared.
+    The latter is no reason where GPUs are shared. NVML knows no processes of other containers; it knows their memory.
     """
     if why := problem(device):
         return [f"{device}: {why}"]
-    others = [] if os.environ.get(SHARE) else processes(device)[:1]
-    return [f"{device} is used by {one}" for one in others]
+    if os.environ.get(SHARE):
+        return []
+    if others := processes(device)[:1]:
+        return [f"{device} is used by {one}" for one in others]
+    used = use(device)[0] or 0.0
+    return [f"{device} has {used:.1f} GiB in use, by what cannot be seen from here"] if used > IDLE_GIB else []
 
 
 def found() -> list[Device]:

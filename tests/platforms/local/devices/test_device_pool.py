@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from coach.cli.main import invoke
 from coach.core.jobs.job import Job
 from coach.platforms.local.devices import VISIBLE
 from tests.gpus import Gpus, gpus, new_uuid
@@ -32,12 +34,14 @@ seen.with_suffix(".new").write_text(json.dumps({name: os.environ.get(name) for n
 seen.with_suffix(".new").rename(seen)
 epoch = 0
 while not Path(os.environ["SEEN"], "end").exists():
-    time.sleep(1)
+    time.sleep(0.5)
     print(f"epoch {epoch}: loss: {0.98**epoch}", flush=True)
     epoch += 1
 print(f"epoch {epoch}: loss: 0.1", flush=True)
 time.sleep(60)
 """
+
+PROGRAM_WORDS = ("--", sys.executable, "program.py")
 
 
 @dataclass
@@ -50,13 +54,18 @@ class Box:
 
     def run(self, name: str, *options: str, who: str = "me", **env: str) -> subprocess.Popen[bytes]:
         """`coach run` of PROGRAM."""
+        return self.start(*self._run(name), *options, *PROGRAM_WORDS, who=who, **env)
+
+    def _run(self, name: str) -> list[str]:
         needs = ["--cpu", "0.1", "--memory", "128Mi", "--budget", "unlimited", "--target", "loss=0.2"]
-        needs += ["--metric", "loss: (.+)"]
-        return self.start("run", "--name", name, *needs, *options, "--", sys.executable, "program.py", who=who, **env)
+        return ["run", "--name", name, *needs, "--metric", "loss: (.+)"]
+
+    def _env(self, who: str) -> dict[str, str]:
+        return {"COACH_HOME": str(self.folder / who), "SEEN": str(self.folder / "seen")}
 
     def start(self, *words: str, who: str = "me", **env: str) -> subprocess.Popen[bytes]:
         """A command that goes on."""
-        home = {"COACH_HOME": str(self.folder / who), "SEEN": str(self.folder / "seen")}
+        home = self._env(who)
         command = [sys.executable, "-m", "coach.cli.main", *words]
         with self.output(len(self.runs)).open("wb") as file:
             run = subprocess.Popen(
@@ -69,22 +78,27 @@ class Box:
         """The file with what the number-th run says."""
         return self.folder / f"run-{number}"
 
-    def refused(self, *arguments: str, who: str = "me", **env: str) -> str:
-        """What a run says that fails."""
-        assert self.run(*arguments, who=who, **env).wait() not in (0, -signal.SIGKILL)
-        self.runs.pop()
-        return self.output(len(self.runs)).read_text()
+    def refused(self, name: str, *options: str, who: str = "me", **env: str) -> str:
+        """What a run says that fails: in this process, where it starts at once."""
+        said = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            for key, value in {**self._env(who), **env}.items():
+                patch.setenv(key, value)
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                assert invoke([*self._run(name), *options, *PROGRAM_WORDS]) != 0
+        return said.getvalue()
 
     def coach(self, *words: str, who: str = "me") -> str:
         """What another command says."""
-        env = {**os.environ, "COACH_HOME": str(self.folder / who)}
+        env = {**os.environ, **self._env(who)}
         command = [sys.executable, "-m", "coach.cli.main", *words]
         return subprocess.run(command, env=env, text=True, capture_output=True, check=False).stdout
 
     def says(self, words: str, *command: str, who: str = "me") -> str:
         """What a command says once these words are among it."""
         while words not in (said := self.coach(*command, who=who)):
-            time.sleep(0.2)
+            time.sleep(1)
         return said
 
     def seen(self, count: int, job: str = "") -> list[dict[str, str | None]]:
@@ -284,3 +298,34 @@ def test_the_worker_of_a_model_file_sees_its_own_gpu_alone(box: Box) -> None:
     assert [one.full_epoch_count for one in jobs] == [1, 1], [one.message for one in jobs]
     seen = {file.read_text() for file in box.folder.glob("seen/*")}
     assert set(box.gpus.uuids) <= seen and seen <= {*box.gpus.uuids, ""}  # parameter servers see none
+
+
+def test_data_loaders_that_outlive_their_trainer_keep_its_device(box: Box) -> None:
+    """Handler and supervisor are killed at once: nobody is left to end what the trainer had started."""
+    device = box.folder / "device"
+    device.touch()
+    box.gpus.uuids, box.gpus.models = box.gpus.uuids[:1], box.gpus.models[:1]
+    box.gpus.files = {box.gpus.uuids[0]: device}
+    box.gpus.write()
+    with device.open() as opened, subprocess.Popen(["sleep", "100"], pass_fds=[opened.fileno()]) as loader:
+        pass_on = box.run("a", "--gpus", "1", who="anna")
+        opened.close()
+        said = box.says("is used by sleep", "why", "a", who="anna")
+        assert f"process {loader.pid}" in said and not pass_on.poll()
+        loader.kill()
+    assert [one[VISIBLE] for one in box.seen(1, "a")] == box.gpus.uuids
+    box.end()
+
+
+def test_a_device_that_works_again_is_given_again(box: Box) -> None:
+    box.gpus.uuids, box.gpus.models = box.gpus.uuids[:1], box.gpus.models[:1]
+    box.gpus.write()
+    box.run("a", "--gpus", "1", "--resumes")
+    assert len(box.seen(1)) == 1
+    box.gpus.states[box.gpus.uuids[0]] = "lost"
+    box.gpus.write()
+    box.says("GPU is lost", "why", "a")
+    box.gpus.states.clear()
+    box.gpus.write()
+    assert [one[VISIBLE] for one in box.seen(2)] == box.gpus.uuids * 2
+    box.end()

@@ -57,16 +57,20 @@ def test_of_several_looks_means_are_kept_and_the_most_memory() -> None:
 def test_each_epoch_says_what_its_gpus_did_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "SAMPLE_SECONDS", 0.05)
     with gpus(tmp_path, ["NVIDIA_H100"] * 2, monkeypatch) as box:
-        box.busy, box.used = {box.uuids[0]: 34, box.uuids[1]: 99}, {box.uuids[0]: 20480}
+        box.busy = {box.uuids[0]: 34, box.uuids[1]: 99}
         box.write()
         lines: list[str] = []
 
         async def main() -> Job:
             async with handler_on(tmp_path, "") as handler:
                 submit(handler, program("a", tmp_path), tmp_path)
+                await handler.wait(lambda: "a" in handler.jobs and bool(handler.jobs["a"].epochs))
+                box.used = {box.uuids[0]: 20480}
+                box.write()
 
                 def looked() -> bool:
-                    return "a" in handler.jobs and device_use(handler.jobs["a"]) is not None
+                    use = device_use(handler.jobs["a"])
+                    return use is not None and use.memory == 20.0
 
                 await handler.wait(looked)
                 job = handler.jobs["a"]

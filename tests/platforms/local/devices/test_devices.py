@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,6 +144,20 @@ def test_who_asks_learns_whose_process_has_a_device_and_its_death_frees_it(four:
     assert devices.holder(device) is None and devices.reasons(device) == []
 
 
+@pytest.mark.root
+def test_a_device_of_another_user_is_taken_and_says_whose_it_is(four: Gpus) -> None:
+    device = devices.all_devices()[0]
+    take = "first = devices.all_devices()[0]\nos.setuid(65534)\nlease = Lease.take(first)"
+    other = "import os\n" + TAKES.replace("lease = Lease.take(devices.all_devices()[0])", take)
+    with subprocess.Popen([sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"taken\n"
+        who = devices.holder(device)
+        assert Lease.take(device) is None and who is not None
+        assert (who.pid, who.user) == (process.pid, pwd.getpwuid(65534).pw_name)
+        process.kill()
+    assert devices.holder(device) is None
+
+
 def test_of_many_that_take_a_device_at_once_one_gets_it(four: Gpus) -> None:
     command = [sys.executable, "-c", TAKES]
     many = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(4)]
@@ -171,6 +186,55 @@ def test_a_process_of_nobodys_counts_with_pid_and_user_unless_gpus_are_shared(
     ]
     monkeypatch.setenv(devices.SHARE, "1")
     assert devices.reasons(device) == []
+
+
+def test_memory_that_nobody_seems_to_use_is_somebodys(four: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = devices.all_devices()[1]
+    four.used = {four.uuids[1]: 600}  # the driver's own
+    four.write()
+    assert devices.reasons(device) == []
+    four.used = {four.uuids[1]: 39 * 1024}  # data loaders in another container
+    four.write()
+    assert devices.reasons(device) == [f"{device} has 39.0 GiB in use, by what cannot be seen from here"]
+    monkeypatch.setenv(devices.SHARE, "1")
+    assert devices.reasons(device) == []
+
+
+TAKES_OFTEN = """
+import fcntl, os, sys
+from coach.platforms.local import devices
+from coach.platforms.local.devices import Lease
+found, had = devices.all_devices()[:2], 0
+for turn in range(2500):
+    device = found[turn % 2]
+    if (lease := Lease.take(device)) is not None:
+        with open(os.path.join(sys.argv[1], device.uuid), "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: another has it, too
+            had += 1
+            fcntl.flock(file, fcntl.LOCK_UN)
+        lease.close()
+        lease.close()  # another may have it by now, and keeps it
+print(had)
+"""
+
+
+def test_a_device_is_never_had_twice_in_ten_thousand_tries(four: Gpus, tmp_path: Path) -> None:
+    (tmp_path / "held").mkdir()
+    command = [sys.executable, "-c", TAKES_OFTEN, str(tmp_path / "held")]
+    many = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    had = [int(process.communicate()[0]) for process in many]
+    assert [process.returncode for process in many] == [0] * 4 and sum(had) >= 2500
+    assert all(devices.holder(one) is None for one in devices.all_devices())
+
+
+def test_a_device_is_itself_whatever_number_it_has(four: Gpus) -> None:
+    first = devices.all_devices()[0]
+    lease = Lease.take(first)
+    assert lease is not None
+    four.uuids.reverse()  # as after a restart of the machine, or with other cards
+    four.write()
+    assert [devices.holder(one) is not None for one in devices.all_devices()] == [False, False, False, True]
+    lease.close()
 
 
 def test_without_nvml_the_drivers_folder_says_which_gpus_there_are(
