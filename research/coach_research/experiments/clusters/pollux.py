@@ -45,7 +45,7 @@ POLICIES: dict[str, Any] = {
 def missing() -> str:
     """The command that gets the artifact, where it is not there."""
     clone = "git clone --depth 1 --branch osdi21-artifact https://github.com/petuum/adaptdl"
-    return "" if (folder() / "simulator").is_dir() else f"{clone} {folder()}"
+    return "" if (folder() / "simulator" / "workloads").is_dir() else f"{clone} {folder()}"
 
 
 def folder() -> Path:
