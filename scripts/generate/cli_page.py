@@ -16,7 +16,7 @@ from scripts.generate.marks import BUILT, END, between
 PAGE = Path("docs/reference/cli.md")
 WIDTH = 80
 #: So many commands have an option of many.
-MANY = 3
+MANY = 2
 
 
 def helps() -> Iterator[tuple[str, str]]:
