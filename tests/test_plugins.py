@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -97,3 +100,17 @@ def test_what_needs_the_research_package_says_so(
         f"{options}: this is in the research package, nothing was started; pip install ./research (in a clone of Coach)"
     )
     assert plugins.placement("gang") is None
+
+
+def test_an_installed_policy_of_another_does_not_turn_these_tests_red(tmp_path: Path) -> None:
+    """Not even a broken one: without the guard of `conftest.py` its name is a case of a test above, which fails."""
+    _install(tmp_path, "queue = queues:DECIDE", "DECIDE = 3")
+    where = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    seen = [sys.executable, "-c", "from coach import plugins; print(plugins.names())"]
+    assert "queue'" in subprocess.run(seen, env=where, capture_output=True, text=True, check=True).stdout
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "every_name"]
+    done = subprocess.run(
+        tests, env=where, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout

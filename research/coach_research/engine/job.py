@@ -35,6 +35,7 @@ class SimJob:
     """See `JobState`. Slots, because a trace may have a million jobs."""
 
     __slots__ = (
+        "_at_maximum",
         "_noise_at",
         "_noise_value",
         "arrived",
@@ -132,8 +133,22 @@ class SimJob:
         self.smallest = (0.0, 0.0, 0.0)
         #: When a preemption took its nodes; NaN if it was not preempted since it last ran.
         self.vacated = math.nan
+        self._at_maximum: FloatArray | None = None
         self._noise_at = math.nan
         self._noise_value = 0.0
+
+    @property
+    def at_maximum(self) -> FloatArray:
+        """See `JobState.at_maximum`."""
+        if self._at_maximum is None:
+            workers, servers = self.maximum
+            self._at_maximum = workers * self.worker + servers * self.server + self.scheduler
+        return self._at_maximum
+
+    @property
+    def has_loss(self) -> bool:
+        """See `JobState.has_loss`."""
+        return self.dynamics.loss is not None
 
     def settle(self, now: float) -> None:
         """Bring `done_at_mark` to `now` (a mark in the future is the end of a pause)."""

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import ClassVar
 
 from coach_research.platforms.kube_scheduler import TOLERANCE
@@ -108,6 +109,10 @@ class KOD2(SchedulingPolicy):
     starve_limit: float = 300.0
     registered: ClassVar[str] = "kod2"
     weights: dict[JobId, float] = field(default_factory=dict, init=False)
+    #: Jobs that may have more workers than their minimum: the only ones that Algorithms 2 and 3 can change.
+    _elastic: set[JobId] = field(default_factory=set, init=False)
+    #: A heap of the jobs that were started, the heaviest first: (-weight, job).
+    _started: list[tuple[float, JobId]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         if not self.starve_limit > 0:
@@ -117,17 +122,21 @@ class KOD2(SchedulingPolicy):
         """See `Policy`."""
         match event:
             case Arrived():  # Algorithm 1, lines 1-4
-                self.weights[event.job] = weight(view.jobs[event.job], view.capacity)
+                job = view.jobs[event.job]
+                self.weights[event.job] = weight(job, view.capacity)
+                if job.minimum.workers < job.maximum.workers:
+                    self._elastic.add(event.job)
                 yield ScheduleTimer(view.now + self.starve_limit)
             case Finished():  # lines 37-40
                 self.weights.pop(event.job, None)
+                self._elastic.discard(event.job)
         yield from self._schedule(view)
 
     def _schedule(self, view: EngineView) -> Iterator[SchedulingAction]:
         """Algorithm 1, lines 5-36."""
         while view.waiting and (yield from self._start(view)):
             pass
-        running = list(view.running.values())
+        running = self._resizable(view)
         if any(job.workers < job.maximum.workers for job in running):  # lines 31-36
             for job, plan in scale_out(running, self.weights, view.free).items():
                 yield Resize(job, plan)
@@ -135,29 +144,41 @@ class KOD2(SchedulingPolicy):
     def _start(self, view: EngineView) -> Generator[SchedulingAction, None, bool]:
         """Lines 5-30 once; whether they changed anything."""
         waiting = sorted(view.waiting.values(), key=lambda j: (-self.weights[j.id], j.arrived, j.id))
-        running = list(view.running.values())
         job = waiting[0]
-        if self.weights[job.id] >= max((self.weights[r.id] for r in running), default=0.0):  # line 5
+        if self.weights[job.id] >= self._heaviest(view):  # line 5
             if fewest_nodes(job, job.minimum, view.free, view.capacity) is None:  # line 6
-                cut = scale_in(job, running, self.weights, view.free)  # lines 11-13
+                cut = scale_in(job, self._resizable(view), self.weights, view.free)  # lines 11-13
                 if cut is None:
                     return False
                 for other, smaller in cut.items():
                     yield Resize(other, smaller)
             plan = fewest_nodes(job, job.minimum, view.free, view.capacity)
             assert plan is not None
-            yield Start(job.id, plan)  # lines 7-9, 14-15
+            yield self._starts(job, plan)  # lines 7-9, 14-15
             return True
         changed = False
         for job in waiting:  # lines 19-26
             plan = fewest_nodes(job, job.minimum, view.free, view.capacity)
             if plan is not None:
-                yield Start(job.id, plan)
+                yield self._starts(job, plan)
                 changed = True
             elif self._starves(job, view):  # lines 27-29
                 self.weights[job.id] = 1.0
                 changed = True
         return changed
+
+    def _starts(self, job: JobState, plan: Plan) -> Start:
+        heappush(self._started, (-self.weights[job.id], job.id))
+        return Start(job.id, plan)
+
+    def _heaviest(self, view: EngineView) -> float:
+        """The largest weight of a running job; 0 without one."""
+        while self._started and self._started[0][1] not in view.running:
+            heappop(self._started)
+        return -self._started[0][0] if self._started else 0.0
+
+    def _resizable(self, view: EngineView) -> list[JobState]:
+        return [view.running[number] for number in self._elastic if number in view.running]
 
     def _starves(self, job: JobState, view: EngineView) -> bool:
         """Whether the job waits longer than the limit, and its weight is not 1 yet."""

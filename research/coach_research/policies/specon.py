@@ -223,6 +223,8 @@ class SpeCon(SchedulingPolicy):
     placement: RoundRobin = field(default_factory=RoundRobin, init=False)
     _recalled: dict[JobId, dict[str, Any]] = field(default_factory=dict, init=False)
     _ticking: bool = field(default=False, init=False)
+    #: Running jobs that have a loss. The others' containers stay in their category.
+    _watched: set[JobId] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         if not (self.alpha > 0 and self.interval > 0):
@@ -234,18 +236,23 @@ class SpeCon(SchedulingPolicy):
             case Finished() | PreemptionCompleted():
                 self.containers.pop(event.job, None)
                 self._recalled.pop(event.job, None)
+                self._watched.discard(event.job)
             case NodeChanged():
                 for job in event.jobs:
                     self.containers.pop(job, None)
+                    self._watched.discard(job)
             case TimerFired():
                 self._ticking = False
-                yield from self._categorize(view)
-                yield from self._rebalance(view)
+                if self._watched:
+                    yield from self._categorize(view)
+                    yield from self._rebalance(view)
         for start in self.placement.place(view):
             yield start
             known = self._recalled.pop(start.job, {})
             self.containers[start.job] = container = Container(start.job, start.plan[0][0], **known)
             self._measured(container, view)
+            if view.jobs[start.job].has_loss:
+                self._watched.add(start.job)
         if self.containers and not self._ticking:
             self._ticking = True
             yield ScheduleTimer(view.now + self.interval)
@@ -273,8 +280,10 @@ class SpeCon(SchedulingPolicy):
             requests = []
             counted = every if self.everywhere else containers
             for container in containers:
+                if container.job not in self._watched or container.migrated:
+                    continue
                 done = view.jobs[container.job].done()
-                if container.migrated or done <= container.done:
+                if done <= container.done:
                     continue
                 container.done = done
                 if monitor(container, self._measured(container, view), self.alpha, counted, self.crowd):

@@ -215,6 +215,8 @@ class JobState(Protocol):
     kind: str
     #: False for a task of a given execution time: it has no boundaries, and may change whenever something happens.
     has_epochs: bool
+    #: False: `loss` is NaN for ever.
+    has_loss: bool
     #: Seconds.
     arrived: float
     #: Higher is more important.
@@ -228,6 +230,11 @@ class JobState(Protocol):
     #: Fewest and most workers and servers to run with. A single task: (1, 0) and (1, 0).
     minimum: Allocation
     maximum: Allocation
+
+    @property
+    def at_maximum(self) -> FloatArray:
+        """What all pods of its maximum and its scheduler request together; shape (3,)."""
+
     #: Seconds of the grace period, of the pause for a resize and for a migration.
     grace: float
     rescale_seconds: float

@@ -272,7 +272,7 @@ class NodePlacement:
             job = self.view.jobs[event.job]
             if job.has_epochs or job.minimum != job.maximum:
                 self._elastic.add(job.id)
-            if self.policy.separable:
+            if self.policy.separable or self.policy.separable_if_rigid:
                 self._most[job.id] = pods = _pods(job, job.maximum)
                 if self._ample is not None:
                     self._ample.come(pods)
@@ -293,10 +293,12 @@ class NodePlacement:
     def _all_fit(self) -> bool:
         """Whether all jobs fit at their maximum at once, on the nodes without what they hold.
 
-        Only for policies that declare that they then decide on each job alone (`separable`): they need not see all jobs
+        Only for policies that declare that they then decide on each job alone (`separable`,
+        `separable_if_rigid`): they need not see all jobs
         whenever something happens to one.
         """
-        if not self.policy.separable or len(self._most) != len(self.view.jobs):
+        separable = self.policy.separable or (self.policy.separable_if_rigid and not self._elastic)
+        if not separable or len(self._most) != len(self.view.jobs):
             return False
         nodes = self._cluster().nodes
         if self._ample is None or self._ample.nodes is not nodes:

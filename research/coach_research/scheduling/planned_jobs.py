@@ -64,6 +64,7 @@ class PlannedJob:
     #: The kind of each node of the cluster.
     kinds: tuple[str, ...] = ()
     has_epochs: bool = True
+    has_loss: bool = True
     grace: float = 0.0
     #: Policies that choose nodes know no deadlines of live jobs.
     deadline: float = math.inf
@@ -83,6 +84,12 @@ class PlannedJob:
         self.name, self.priority = view.id, view.priority
         self.minimum, self.maximum = view.minimum, view.maximum
         self.rescale_seconds = self.migration_seconds = view.restart_seconds
+
+    @property
+    def at_maximum(self) -> FloatArray:
+        """What all pods of its maximum request together."""
+        workers, servers = self.maximum
+        return workers * self.worker + servers * self.server + self.scheduler
 
     def done(self) -> float:
         """Epochs trained."""

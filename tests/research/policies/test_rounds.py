@@ -12,6 +12,8 @@ from coach.core.cluster import Allocation
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.policies.rounds import integer_program
+from coach_research.policies.rounds.rounds import Rounds, Turn
+from coach_research.scheduling.api import EngineView, JobId
 from coach_research.workload import FloatArray, Work
 
 ROUNDS = ["gavel", "themis", "allox", "tiresias", "shockwave", "max-throughput", "min-makespan"]
@@ -127,3 +129,27 @@ def test_what_a_solver_prints_is_not_taken_for_a_commands_output(capfd: pytest.C
     print("{}")
     said = capfd.readouterr()
     assert (said.out, said.err) == ("{}\n", "tmpSolver.run();\n")
+
+
+@pytest.mark.parametrize("policy", ["gavel", "themis", "allox", "max-throughput", "min-makespan", "tiresias"])
+def test_where_all_jobs_fit_beside_each_other_nobody_moves(policy: str) -> None:
+    """A wide job is placed first where it has to be; here there is room for it next to the others."""
+    works = [*(job(0, 1000) for _ in range(3)), job(200, 300, 2, 2)]
+    record = Engine(Cluster.uniform(3, 1, gpu=4), works, plugins.policy(policy)).run()
+    assert record.column("preemptions").tolist() == [0, 0, 0, 0]
+    assert record.column("finished").tolist() == [1000, 1000, 1000, 540]
+
+
+def test_a_round_in_which_all_run_on_looks_at_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = list[int]()
+
+    def choose(self: Rounds, view: EngineView) -> dict[JobId, Turn]:
+        rounds.append(round(view.now))
+        return chosen(self, view)
+
+    chosen = Rounds._choose
+    monkeypatch.setattr(Rounds, "_choose", choose)
+    for policy in ("gavel", "tiresias"):
+        rounds.clear()
+        assert finished(policy, [job(0, 12_000), job(600, 6000)]).tolist() == [12_000, 6600]
+        assert rounds == [0, 600]

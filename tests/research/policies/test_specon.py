@@ -292,3 +292,9 @@ def test_jobs_outlive_lost_nodes(policy: type) -> None:
 def test_parameters_out_of_range_are_refused(alpha: float, interval: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
         SpeCon(alpha, interval)
+
+
+def test_containers_without_a_loss_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SpeCon, "_categorize", lambda *_: pytest.fail("nothing can change of these"))
+    works = [Work(0.0, 1000.0, np.array([1.0, 0.0, 0.0])) for _ in range(3)]
+    assert Engine(Cluster.uniform(2, 2), works, SpeCon()).run().column("finished").tolist() == [1000.0] * 3

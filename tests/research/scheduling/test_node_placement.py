@@ -19,6 +19,7 @@ from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.engine.job import SimJob
 from coach_research.engine.record import EngineRecord
+from coach_research.policies.dl2.policy import Dl2Policy
 from coach_research.scheduling.api import demand
 from coach_research.scheduling.incremental import grow, most, shrink
 from coach_research.scheduling.node_placement import EngineJobView, price_of
@@ -157,6 +158,30 @@ def tasks(count: int, gap: float, seed: int = 1) -> list[Work]:
         Work(at, time * n, WORKER, minimum=Allocation(n, 0), maximum=Allocation(n, 0))
         for at, time, n in zip(arrivals, seconds, workers, strict=True)
     ]
+
+
+def test_dl2_sees_the_moving_jobs_alone_while_all_are_rigid_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+    allocate = Dl2Policy.allocate
+
+    def counted(self: Dl2Policy, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        asked.append(len(jobs))
+        return allocate(self, jobs, cluster)
+
+    monkeypatch.setattr(Dl2Policy, "allocate", counted)
+    works = tasks(20, 5.0)
+    rigid = Engine(Cluster.uniform(40, 40, 80), works, policy("dl2")).run().column("finished")
+    assert max(asked) == 1
+    monkeypatch.setattr(Dl2Policy, "separable_if_rigid", False)
+    asked.clear()
+    assert Engine(Cluster.uniform(40, 40, 80), works, policy("dl2")).run().column("finished").tolist() == rigid.tolist()
+    assert max(asked) > 1
+    # An elastic job shares out with all others.
+    monkeypatch.undo()
+    monkeypatch.setattr(Dl2Policy, "allocate", counted)
+    asked.clear()
+    Engine(Cluster.uniform(40, 40, 80), [work(0.0, 100.0), *works], policy("dl2")).run()
+    assert max(asked) > 1
 
 
 @dataclass

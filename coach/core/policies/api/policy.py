@@ -36,6 +36,8 @@ class Policy(ABC):
     #: ask about the jobs to which something happened, so a decision costs no time for the others. A policy of yours
     #: that leaves no room free, and no job waiting where there is room, says True.
     separable: ClassVar[bool] = False
+    #: The same as long as all jobs are rigid: they have no epochs, and one size (minimum = maximum).
+    separable_if_rigid: ClassVar[bool] = False
     #: It has state about jobs (`memory`), which the driver saves.
     stateful: ClassVar[bool] = False
 

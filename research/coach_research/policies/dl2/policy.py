@@ -66,6 +66,7 @@ class Dl2Policy(Policy):
     cadence: float | None = None
     fallback: ClassVar[Policy | None] = DrfInstead(Reason.TOO_SLOW)
     registered: ClassVar[str] = "dl2"
+    separable_if_rigid: ClassVar[bool] = True
     syntax: ClassVar[str] = "dl2, dl2:<file.npz> of `coach train dl2`"
 
     @classmethod

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from coach_research.policies.rounds.fair import Shares
-from coach_research.policies.rounds.rounds import seconds_left, width
+from coach_research.policies.rounds.rounds import seconds_left, widths
 from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.workload import FloatArray
 
 
 @dataclass
@@ -28,21 +27,16 @@ class AlloX(Shares):
 
     _given: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
         """See `Shares`."""
-        unit = min(width(job, view) for job in jobs)
+        wide = widths(jobs, view)
+        unit = float(wide.min())
         given = {job.id: self._given.get(job.id, 0.0) for job in jobs}
         free = round(1.0 / unit) - sum(share == 1.0 for share in given.values())
-        waiting = [job for job in jobs if given[job.id] != 1.0]
+        waiting = [at for at, job in enumerate(jobs) if given[job.id] != 1.0]
         waiting = waiting[: max(int(self.alpha * len(waiting)), free)]
-        seconds = np.repeat(np.array([[seconds_left(job)] for job in waiting]).reshape(-1, 1), max(0, free), axis=1)
-        # Column (place - 1) free + processor: as the place-th from its end the job delays itself and those behind it.
-        costs = np.concatenate([place * seconds for place in range(1, len(waiting) + 1)] or [seconds], axis=1)
-        first: dict[int, tuple[int, JobState]] = {}
-        for row, column in zip(*linear_sum_assignment(costs), strict=True):
-            place, processor = divmod(int(column), free)
-            first[processor] = max(first.get(processor, (-1, jobs[0])), (place, waiting[row]), key=lambda one: one[0])
-        for _, job in first.values():
-            given[job.id] = unit / width(job, view)
+        # In the best matching the jobs with the least left are the first ones on each processor.
+        for at in sorted(waiting, key=lambda at: seconds_left(jobs[at]))[: max(0, free)]:
+            given[jobs[at].id] = unit / float(wide[at])
         self._given = given
-        return given
+        return np.array([given[job.id] for job in jobs])

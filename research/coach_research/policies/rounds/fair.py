@@ -12,17 +12,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 
 import numpy as np
 from scipy.optimize import linprog
 
 from coach_research.policies.rounds.rounds import Rounds, Turn, of_kinds, total
-from coach_research.scheduling.api import EngineView, JobId, JobState, Phase
+from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
-
-#: A job on nodes of a kind; None: on any.
-Pair = tuple[JobId, str | None]
 
 
 @dataclass
@@ -32,17 +28,22 @@ class Shares(Rounds):
     reset: float = 1000.0
 
     _since: float = field(default=float("-inf"), init=False, repr=False)
-    _of: tuple[tuple[JobId, tuple[float, ...]], ...] = field(default=(), init=False, repr=False)
-    _shares: Mapping[Pair, float] = field(default_factory=dict, init=False, repr=False)
-    #: Seconds that each pair has run, and had when the shares were counted anew.
-    _got: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
-    _counted: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
-    #: Seconds that each pair is behind its share, from the times before.
-    _behind: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
+    #: The kinds that jobs have had shares of, as columns; those of the present shares.
+    _kinds: list[str | None] = field(default_factory=list, init=False, repr=False)
+    _now: list[int] = field(default_factory=list, init=False, repr=False)
+    #: The jobs as rows, in order; jobs and their speeds on each kind as of the present shares.
+    _ids: list[JobId] = field(default_factory=list, init=False, repr=False)
+    _of: tuple[list[JobId], list[tuple[float, ...]]] = field(default=([], []), init=False, repr=False)
+    #: [quantity, job, kind]: the share; seconds run; those when the shares were counted anew; seconds that it is behind
+    #: its share, from the times before.
+    _table: FloatArray = field(default_factory=lambda: np.zeros((4, 0, 0)), init=False, repr=False)
+    #: The speeds of jobs without epochs, which do not change, on the nodes that come next.
+    _fixed: dict[JobId, tuple[float, ...]] = field(default_factory=dict, init=False, repr=False)
+    _nodes: list[int] = field(default_factory=list, init=False, repr=False)
 
     @abstractmethod
-    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
-        """The share of the time, 0 to 1, that each job should run."""
+    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
+        """The share of the time, 0 to 1, that each job should run; [job]."""
 
     def shares_by_kind(self, jobs: list[JobState], rates: FloatArray, wide: FloatArray) -> FloatArray | None:
         """The share of the time that each job should run on each kind, [job, kind]; None: it knows no kinds.
@@ -61,62 +62,107 @@ class Shares(Rounds):
         """See `Rounds`."""
         return (job for job, _ in self.turns(jobs, view))
 
+    def run_on(self, jobs: list[JobState], view: EngineView) -> bool:
+        """See `Rounds`: on nodes of several kinds jobs may change nodes."""
+        kinds = of_kinds(view)
+        if len(kinds) > 1:
+            return False
+        self._share_out(jobs, view, kinds)
+        return True
+
     def turns(self, jobs: list[JobState], view: EngineView) -> Iterable[tuple[JobState, Turn]]:
         """See `Rounds`."""
-        kinds = of_kinds(view)
-        nodes = [found[0] for found in kinds.values()]
-        of = tuple((job.id, tuple(job.speed(*job.maximum, node) for node in nodes)) for job in jobs)
+        self._share_out(jobs, view, of_kinds(view))
+        share, got, counted, behind = self._table[:, :, self._now]
+        times = self.round / 2 + got - counted
+        every = [sum(column) for column in times.T.tolist()]
+        first = share * every / times
+        order = np.lexsort([-each.ravel() for each in (share, behind, first)]).tolist()
+        if len(self._now) == 1:
+            kind = self._kinds[self._now[0]]
+            turns = {size: Turn(size, kind) for size in {job.maximum for job in jobs}}
+            return ((job, turns[job.maximum]) for job in map(jobs.__getitem__, order))
+        pairs = (divmod(at, len(self._now)) for at in order)
+        return ((jobs[at], Turn(jobs[at].maximum, self._kinds[self._now[kind]])) for at, kind in pairs)
+
+    def _share_out(self, jobs: list[JobState], view: EngineView, kinds: Mapping[str, list[int]]) -> None:
+        """Bring the table to the present jobs."""
+        of = [job.id for job in jobs], self._speeds(jobs, [found[0] for found in kinds.values()])
         if of != self._of:
             # The counting of times is separate: with it alone, jobs that come often would never be behind.
-            self._of, shares = of, self._shared(jobs, view, kinds)
+            self._of = of
+            self._keep(of[0])
+            columns, shares = self._shared(jobs, view, kinds)
+            self._add(columns)
+            self._now = [self._kinds.index(kind) for kind in columns]
+            before, got, counted, behind = self._table
             if view.now - self._since >= self.reset:
-                arrived = {job.id: job.arrived for job in jobs}
-                for pair in shares:
-                    given = self._shares.get(pair, 0.0) * (view.now - max(self._since, arrived[pair[0]]))
-                    got = self._got.get(pair, 0.0) - self._counted.get(pair, 0.0)
-                    self._behind[pair] = self._behind.get(pair, 0.0) + given - got
-                self._since, self._counted = view.now, dict(self._got)
-            self._shares = shares
-        times = {
-            pair: self.round / 2 + self._got.get(pair, 0.0) - self._counted.get(pair, 0.0) for pair in self._shares
-        }
-        every: dict[str | None, float] = {}
-        for (_, kind), seconds in times.items():
-            every[kind] = every.get(kind, 0.0) + seconds
+                arrived = np.array([job.arrived for job in jobs])
+                given = before * (view.now - np.maximum(self._since, arrived))[:, None]
+                behind[:, self._now] = (behind + given - (got - counted))[:, self._now]
+                self._since, self._table[2] = view.now, got
+            self._table[0] = 0.0
+            self._table[0][:, self._now] = shares
 
-        def priority(pair: Pair) -> tuple[float, float, float]:
-            share = self._shares[pair]
-            return share * every[pair[1]] / times[pair], self._behind.get(pair, 0.0), share
+    def _speeds(self, jobs: list[JobState], nodes: list[int]) -> list[tuple[float, ...]]:
+        """How fast each job is on nodes like these."""
+        if nodes != self._nodes:
+            self._nodes = nodes
+            self._fixed.clear()
+        found = []
+        for job in jobs:
+            speeds = self._fixed.get(job.id)
+            if speeds is None:
+                speeds = tuple(job.speed(*job.maximum, node) for node in nodes)
+                if not job.has_epochs:
+                    self._fixed[job.id] = speeds
+            found.append(speeds)
+        return found
 
-        here = {job.id: job for job in jobs}
-        order = sorted(self._shares, key=priority, reverse=True)
-        return ((here[number], Turn(here[number].maximum, kind)) for number, kind in order)
-
-    def _shared(self, jobs: list[JobState], view: EngineView, kinds: Mapping[str, list[int]]) -> Mapping[Pair, float]:
-        found = None
+    def _shared(
+        self, jobs: list[JobState], view: EngineView, kinds: Mapping[str, list[int]]
+    ) -> tuple[list[str | None], FloatArray]:
+        """The kinds that jobs have shares of, and the shares [job, kind]."""
         if len(kinds) > 1:
             rates = np.array([[self.rate(job, nodes[0]) for nodes in kinds.values()] for job in jobs])
             room = np.array([view.capacity[nodes].sum(axis=0) for nodes in kinds.values()])
             needs = np.array([total(job) for job in jobs])[:, None, :]
             wide = np.where(needs > 0, needs / np.maximum(room, 1e-12), 0.0).max(axis=2)
-            found = self.shares_by_kind(jobs, rates, wide)
-        if found is None:
-            given = self.shares(jobs, view)
-            return {(job.id, None): given.get(job.id, 0.0) for job in jobs}
-        pairs = product((job.id for job in jobs), kinds)
-        return dict(zip(pairs, found.ravel().tolist(), strict=True))
+            if (found := self.shares_by_kind(jobs, rates, wide)) is not None:
+                return list(kinds), found
+        return [None], self.shares(jobs, view)[:, None]
 
     def _look(self, view: EngineView) -> None:
         before = self._ran
         super()._look(view)
-        for number, ran in self._ran.items():
-            job = view.jobs[number]
-            if job.phase is Phase.RUNNING and (more := ran - before.get(number, 0.0)):
-                kind = view.kinds[job.plan[0][0]] if (number, None) not in self._shares else None
-                self._got[number, kind] = self._got.get((number, kind), 0.0) + more
-        for kept in (self._behind, self._counted, self._got):
-            for pair in [pair for pair in kept if pair[0] not in self._ran]:
-                del kept[pair]
+        self._keep(sorted(self._ran))
+        if self._now and self._kinds[self._now[0]] is None:
+            found, get = self._ran, before.get
+            more = [found[number] - get(number, 0.0) for number in self._ids]
+            self._table[1, :, self._now[0]] += more
+            return
+        rows = {number: row for row, number in enumerate(self._ids)}
+        for number, job in view.running.items():
+            if more_of_it := self._ran[number] - before.get(number, 0.0):
+                kind = view.kinds[job.plan[0][0]]
+                self._add([kind])
+                self._table[1, rows[number], self._kinds.index(kind)] += more_of_it
+
+    def _keep(self, ids: list[JobId]) -> None:
+        """The rows are those of these jobs."""
+        if ids != self._ids:
+            before = {number: row for row, number in enumerate(self._ids)}
+            rows = [before.get(number, -1) for number in ids]
+            self._table = np.pad(self._table, ((0, 0), (0, 1), (0, 0)))[:, rows]
+            for gone in before.keys() - ids:
+                self._fixed.pop(gone, None)
+            self._ids = ids
+
+    def _add(self, kinds: list[str | None]) -> None:
+        """There are columns of these kinds."""
+        new = [kind for kind in kinds if kind not in self._kinds]
+        self._kinds += new
+        self._table = np.pad(self._table, ((0, 0), (0, 0), (0, len(new)))) if new else self._table
 
 
 def most_of(values: FloatArray, wide: FloatArray, least: FloatArray | None = None) -> tuple[FloatArray, float]:

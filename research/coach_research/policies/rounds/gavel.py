@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from coach_research.policies.rounds.fair import Shares, most_of
 from coach_research.policies.rounds.rounds import widths
-from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.scheduling.api import EngineView, JobState
 from coach_research.workload import FloatArray
 
 
@@ -27,19 +26,20 @@ class Gavel(Shares):
 
     registered: ClassVar[str] = "gavel"
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
         """See `Shares`."""
         wide = widths(jobs, view)
         level = 0.0
         if wide.sum() <= 1.0:
-            return {job.id: 1.0 for job in jobs}
+            return np.ones(len(jobs))
         left, order = 1.0, np.argsort(wide)
         for place, at in enumerate(order):
             level = left / (len(order) - place)
             if wide[at] >= level:
                 break
             left -= wide[at]
-        return {job.id: min(1.0, level / each) for job, each in zip(jobs, wide.tolist(), strict=True)}
+        shares: FloatArray = np.minimum(1.0, level / wide)
+        return shares
 
     def shares_by_kind(self, jobs: list[JobState], rates: FloatArray, wide: FloatArray) -> FloatArray:
         """See `Shares`."""

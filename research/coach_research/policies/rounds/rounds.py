@@ -14,7 +14,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,11 +25,14 @@ from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import (
     Arrived,
     EngineView,
+    Finished,
     IntArray,
     JobId,
     JobState,
+    NodeId,
     Phase,
     Preempt,
+    PreemptionCompleted,
     Reserve,
     ScheduleTimer,
     SchedulingAction,
@@ -62,6 +67,9 @@ class Rounds(SchedulingPolicy):
     _next: dict[JobId, Turn] | None = field(default=None, init=False, repr=False)
     #: Jobs of this round whose nodes are not free yet.
     _starting: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
+    #: Their places in that order, and by node those that wait for it.
+    _places: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
+    _awaited: dict[NodeId, list[JobId]] = field(default_factory=dict, init=False, repr=False)
     #: Seconds that each job has run, as of the last timer, and when that was.
     _ran: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _looked: float = field(default=0.0, init=False, repr=False)
@@ -72,7 +80,13 @@ class Rounds(SchedulingPolicy):
 
     def turns(self, jobs: list[JobState], view: EngineView) -> Iterable[tuple[JobState, Turn]]:
         """The same, with what each gets; a job that is there several times gets the first that fits."""
-        return ((job, Turn(job.maximum)) for job in self.line(jobs, view))
+        whole: dict[Allocation, Turn] = {}
+        for job in self.line(jobs, view):
+            yield job, whole.get(job.maximum) or whole.setdefault(job.maximum, Turn(job.maximum))
+
+    def run_on(self, jobs: list[JobState], view: EngineView) -> bool:
+        """Count a coming round for `jobs`, which all run; whether all run on as they do. Then nobody is in line."""
+        return len(list(self.line(jobs, view))) == len(jobs)
 
     def switch_seconds(self, leaving: int) -> float:
         """How long after the end of a round the next one begins, when `leaving` jobs were preempted."""
@@ -89,14 +103,18 @@ class Rounds(SchedulingPolicy):
                 yield ScheduleTimer(view.now)
         elif not isinstance(event, TimerFired):
             if not self._between:
-                yield from self._start(view)
+                yield from self._start(view, event)
         elif event.at < self._begins:
             self._next = self._choose(view)
         elif self._between:
             yield from self._begin(view)
         elif view.jobs:
             chosen, self._next = self._next, None
-            late = self.switch_seconds((yield from self._leave(self._choose(view) if chosen is None else chosen, view)))
+            if chosen is None and len(view.running) == len(view.jobs) and self.run_on(_by_arrival(view), view):
+                self._starting, leaving = {}, 0
+            else:
+                leaving = yield from self._leave(self._choose(view) if chosen is None else chosen, view)
+            late = self.switch_seconds(leaving)
             if late:
                 self._between, self._begins = True, view.now + late
                 yield ScheduleTimer(self._begins)
@@ -119,11 +137,14 @@ class Rounds(SchedulingPolicy):
 
     def _look(self, view: EngineView) -> None:
         """Add the time since the last look to the jobs that run."""
-        ran = {}
-        for job in view.jobs.values():
-            since = max(self._looked, job.since) if job.phase is Phase.RUNNING else view.now
-            ran[job.id] = self._ran.get(job.id, 0.0) + max(0.0, view.now - since)
-        self._ran, self._looked = ran, view.now
+        before, looked, now, running = self._ran, self._looked, view.now, view.running
+        ran = {
+            number: before.get(number, 0.0) + (now - (looked if job.since <= looked else job.since))
+            for number, job in running.items()
+        }
+        if len(running) != len(view.jobs):
+            ran = {number: ran[number] if number in ran else before.get(number, 0.0) for number in view.jobs}
+        self._ran, self._looked = ran, now
 
     def _begin(self, view: EngineView) -> Iterator[SchedulingAction]:
         self._between, self._begins = False, view.now + self.round
@@ -136,12 +157,18 @@ class Rounds(SchedulingPolicy):
         """The jobs of the coming round, by what the cluster, or all nodes of a kind, hold together."""
         if not view.jobs:
             return {}
+        turns = list(self.turns(_by_arrival(view), view))
+        all_room = view.capacity.sum(axis=0) + TOLERANCE
+        if all(turn.kind is None for _, turn in turns):
+            needs = np.array([total(job, turn.size) for job, turn in turns]).reshape(-1, 3).sum(axis=0)
+            if (needs <= all_room).all():
+                return {job.id: turn for job, turn in turns}
         room: dict[str | None, list[float]] = {
             kind: (view.capacity[nodes].sum(axis=0) + TOLERANCE).tolist() for kind, nodes in of_kinds(view).items()
         }
-        room[None] = (view.capacity.sum(axis=0) + TOLERANCE).tolist()
+        room[None] = all_room.tolist()
         chosen: dict[JobId, Turn] = {}
-        for job, turn in self.turns(sorted(view.jobs.values(), key=lambda job: job.id), view):
+        for job, turn in turns:
             if job.id in chosen:
                 continue
             needs, left = total(job, turn.size).tolist(), room[turn.kind]
@@ -156,23 +183,25 @@ class Rounds(SchedulingPolicy):
     def _leave(self, chosen: dict[JobId, Turn], view: EngineView) -> Generator[SchedulingAction, None, int]:
         """Plan the round of the `chosen` jobs, and preempt those that are not in it, or change; how many."""
         jobs = [view.jobs[job] for job in chosen if job in view.jobs]
-        room, plans = view.capacity.copy(), dict[JobId, Plan]()
-        kinds = np.array(view.kinds)
+        if self._beside(chosen, view):
+            return 0
+        room, plans = np.ascontiguousarray(view.capacity.copy()), dict[JobId, Plan]()
+        cells, kinds = memoryview(room), np.array(view.kinds)
         stays = {
             job.id
             for job in jobs
             if job.phase is not Phase.WAITING
             and (chosen[job.id].kind is None or Turn(totals(job.plan), kinds[job.plan[0][0]]) == chosen[job.id])
         }
-        for job in sorted(jobs, key=lambda job: self.placed_first(chosen[job.id].size, job.id in stays)):
-            kept = job.id in stays and all(
-                (need <= room[node] + TOLERANCE).all() for node, need in demand(job, job.plan).items()
-            )
+        first = lru_cache(None)(self.placed_first)
+        for job in sorted(jobs, key=lambda job: first(chosen[job.id].size, job.id in stays)):
             size, kind = chosen[job.id]
-            there = room if kind is None else np.where((kinds == kind)[:, None], room, 0.0)
-            plan = job.plan if kept else self.place(there, job, size)
-            if plan:
+            plan = job.plan
+            if job.id not in stays or not _stays(cells, job):
+                there = room if kind is None else np.where((kinds == kind)[:, None], room, 0.0)
+                plan = self.place(there, job, size)
                 take(room, job, plan)
+            if plan:
                 plans[job.id] = plan
         leaving = [job for job in view.running.values() if plans.get(job.id) != job.plan]
         self._starting = {
@@ -180,6 +209,7 @@ class Rounds(SchedulingPolicy):
             for job, plan in plans.items()
             if view.jobs[job].phase is not Phase.RUNNING or view.jobs[job].plan != plan
         }
+        self._await()
         for job in leaving:
             yield Preempt(job.id)
         for job in list(view.jobs.values()):
@@ -187,9 +217,41 @@ class Rounds(SchedulingPolicy):
                 yield Reserve(job.id, ())
         return len(leaving)
 
-    def _start(self, view: EngineView) -> Iterator[SchedulingAction]:
-        for number, plan in list(self._starting.items()):
-            job = view.jobs.get(number)
+    def _beside(self, chosen: dict[JobId, Turn], view: EngineView) -> bool:
+        """Plan a round of all jobs in which nobody moves: those that wait start in the room that the others leave.
+
+        False where that is not possible.
+        """
+        if not len(chosen) == len(view.jobs) == len(view.running) + len(view.waiting):
+            return False
+        if any(turn.kind is not None for turn in chosen.values()):
+            return False
+        room, plans = view.free.copy(), dict[JobId, Plan]()
+        waiting = sorted(view.waiting.values(), key=attrgetter("id"))
+        for job in sorted(waiting, key=lambda job: self.placed_first(chosen[job.id].size, False)):
+            plans[job.id] = plan = self.place(room, job, chosen[job.id].size)
+            if not plan:
+                return False
+            take(room, job, plan)
+        self._starting = plans
+        self._await()
+        return True
+
+    def _await(self) -> None:
+        self._places = {job: place for place, job in enumerate(self._starting)}
+        self._awaited = {}
+        for number, plan in self._starting.items():
+            for node, _, _ in plan:
+                self._awaited.setdefault(node, []).append(number)
+
+    def _start(self, view: EngineView, event: SchedulingEvent | None = None) -> Iterator[SchedulingAction]:
+        """Start jobs of this round that have room now; after `event` those alone for which it can have made room."""
+        numbers = list(self._starting)
+        if isinstance(event, Finished | PreemptionCompleted) and numbers:
+            freed = {event.job, *(job for node, _, _ in event.plan for job in self._awaited.get(node, ()))}
+            numbers = sorted(freed & self._starting.keys(), key=self._places.__getitem__)
+        for number in numbers:
+            plan, job = self._starting[number], view.jobs.get(number)
             if job is None:
                 del self._starting[number]
             elif job.phase in {Phase.WAITING, Phase.HOLDING} and _fits(view.free, job, plan):
@@ -200,6 +262,9 @@ class Rounds(SchedulingPolicy):
 def of_kinds(view: EngineView) -> dict[str, list[int]]:
     """The nodes that are there, by their kinds, in order."""
     found: dict[str, list[int]] = {}
+    if len(set(view.kinds)) == 1:
+        there: list[int] = np.flatnonzero(view.capacity.any(axis=1)).tolist()
+        return {view.kinds[0]: there} if there else {}
     for node in np.flatnonzero(view.capacity.any(axis=1)).tolist():
         found.setdefault(view.kinds[node], []).append(node)
     return found
@@ -207,7 +272,9 @@ def of_kinds(view: EngineView) -> dict[str, list[int]]:
 
 def total(job: JobState, size: Allocation | None = None) -> FloatArray:
     """What so many pods of a job request together; all of them without `size`."""
-    workers, servers = size or job.maximum
+    if size is None or size == job.maximum:
+        return job.at_maximum
+    workers, servers = size
     needed: FloatArray = workers * job.worker + servers * job.server + job.scheduler
     return needed
 
@@ -216,7 +283,7 @@ def widths(jobs: Sequence[JobState], view: EngineView) -> FloatArray:
     """The share of the cluster that each job holds while it runs: of the resource of which it takes most."""
     capacity = view.capacity.sum(axis=0)
     used = capacity > 0
-    needs = np.array([total(job) for job in jobs]).reshape(-1, 3)
+    needs = np.array([job.at_maximum for job in jobs]).reshape(-1, 3)
     shares: FloatArray = (needs[:, used] / capacity[used]).max(axis=1)
     return shares
 
@@ -244,6 +311,27 @@ def in_order(room: FloatArray, job: JobState, workers: int, nodes: IntArray | No
             plan.append((node, min(int(holds[node]), missing), 0))
             missing -= plan[-1][1]
     return () if missing else tuple(plan)
+
+
+def _by_arrival(view: EngineView) -> list[JobState]:
+    return sorted(view.jobs.values(), key=attrgetter("id"))
+
+
+def _stays(cells: memoryview[Any], job: JobState) -> bool:
+    """Take what a job holds from the room [node, resource] that `cells` shows; False where a node has less."""
+    if len(job.plan) == 1 and job.plan[0][1:] == job.maximum:
+        # Plain numbers: this is asked of every job in every round.
+        held = [(job.plan[0][0], *job.at_maximum.tolist())]
+    else:
+        held = [(node, *need.tolist()) for node, need in demand(job, job.plan).items()]
+    for node, cpu, memory, gpu in held:
+        if cpu > cells[node, 0] + TOLERANCE or memory > cells[node, 1] + TOLERANCE or gpu > cells[node, 2] + TOLERANCE:
+            return False
+    for node, cpu, memory, gpu in held:
+        cells[node, 0] -= cpu
+        cells[node, 1] -= memory
+        cells[node, 2] -= gpu
+    return True
 
 
 def _fits(free: FloatArray, job: JobState, plan: Plan) -> bool:

@@ -57,6 +57,11 @@ class Sia(Rounds):
         """See `Rounds`."""
         return (job for job, _ in self.turns(jobs, view))
 
+    def run_on(self, jobs: list[JobState], view: EngineView) -> bool:
+        """See `Rounds`: it may choose other sizes."""
+        del jobs, view
+        return False
+
     def counts(self, a_node: int, nodes: int) -> list[int]:
         """How many workers jobs may have on a kind with so many nodes, of which each holds `a_node`."""
         doubled = [1 << power for power in range(max(1, a_node).bit_length()) if 1 << power < a_node]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -28,7 +28,7 @@ class Themis(Shares):
     #: By job: seconds that its work so far would have taken on its part, epochs left then, epochs/s on its part then.
     _alone: dict[JobId, tuple[float, float, float]] = field(default_factory=dict, init=False, repr=False)
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
         """See `Shares`."""
         wide = widths(jobs, view)
         left = np.array([seconds_left(job) for job in jobs])
@@ -42,20 +42,20 @@ class Themis(Shares):
             fits = bool((x <= 1.0).all() and x @ wide <= 1.0)
             low, high = (low, rho) if fits else (rho, high)
         x = _needed(high, left, here, alone)
-        x = np.minimum(1.0, x / max(1e-12, float(x @ wide)))
-        return {job.id: share for job, share in zip(jobs, x.tolist(), strict=True)}
+        shares: FloatArray = np.minimum(1.0, x / max(1e-12, float(x @ wide)))
+        return shares
 
     def _finish_alone(self, jobs: list[JobState], left: FloatArray, part: FloatArray) -> FloatArray:
         """Seconds that each job takes in all on its part of the cluster."""
-        alone, found = {}, []
-        for job, seconds, share in zip(jobs, left.tolist(), part.tolist(), strict=True):
-            epochs = job.remaining().expected
-            so_far, before, rate = self._alone.get(job.id, (0.0, epochs, 1.0))
-            so_far += (before - epochs) / rate
-            alone[job.id] = so_far, epochs, max(1e-12, epochs / max(1e-9, seconds) * share)
-            found.append(so_far + seconds / share)
-        self._alone = alone
-        return np.array(found)
+        epochs = np.array([job.remaining().expected for job in jobs])
+        known = [self._alone.get(job.id, (0.0, math.nan, 1.0)) for job in jobs]
+        so_far, before, rate = np.array(known).T
+        so_far = so_far + np.where(np.isnan(before), 0.0, before - epochs) / rate
+        rates = np.maximum(1e-12, epochs / np.maximum(1e-9, left) * part)
+        rows = zip(so_far.tolist(), epochs.tolist(), rates.tolist(), strict=True)
+        self._alone = {job.id: row for job, row in zip(jobs, rows, strict=True)}
+        found: FloatArray = so_far + left / part
+        return found
 
 
 def _needed(rho: float, left: FloatArray, here: FloatArray, alone: FloatArray) -> FloatArray:

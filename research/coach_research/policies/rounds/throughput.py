@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from coach_research.policies.rounds.fair import Shares, most_of
 from coach_research.policies.rounds.rounds import seconds_left, widths
-from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.scheduling.api import EngineView, JobState
 from coach_research.workload import FloatArray
 
 
@@ -24,13 +23,14 @@ class MaxThroughput(Shares):
         """What is summed up: epochs/s."""
         return job.speed(*job.maximum)
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
         """See `Shares`."""
-        given, left = dict[JobId, float](), 1.0
+        given, left = np.zeros(len(jobs)), 1.0
         wide = widths(jobs, view).tolist()
-        order = sorted(range(len(jobs)), key=lambda at: -self.speed(jobs[at]) / wide[at])
+        values = [self.speed(job) / each for job, each in zip(jobs, wide, strict=True)]
+        order = sorted(range(len(jobs)), key=lambda at: -values[at])
         for at in order:
-            given[jobs[at].id] = share = min(1.0, left / wide[at])
+            given[at] = share = min(1.0, left / wide[at])
             left -= share * wide[at]
         return given
 
@@ -55,7 +55,7 @@ class MinMakespan(Shares):
 
     registered: ClassVar[str] = "min-makespan"
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> Mapping[JobId, float]:
+    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
         """See `Shares`."""
         left = np.array([seconds_left(job) for job in jobs])
         wide = widths(jobs, view)
@@ -65,8 +65,7 @@ class MinMakespan(Shares):
         while 1.05 * low < high:
             middle = (low + high) / 2.0
             low, high = (low, middle) if middle >= earliest else (middle, high)
-        shares = _middle(left / high, wide)
-        return {job.id: share for job, share in zip(jobs, shares.tolist(), strict=True)}
+        return _middle(left / high, wide)
 
 
 def _middle(least: FloatArray, wide: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach_research.policies.rounds.rounds import Rounds, in_order, total
+from coach_research.policies.rounds.rounds import Rounds, in_order
 from coach_research.scheduling.api import EngineView, JobId, JobState, Phase
 from coach_research.workload import FloatArray, Plan
 
@@ -41,14 +41,15 @@ class Tiresias(Rounds):
         known = {*first, *second}
         first += [number for number in here if number not in known]
         self._from = {number: seconds for number, seconds in self._from.items() if number in here}
-        ran = {number: self._ran.get(number, 0.0) - self._from.get(number, 0.0) for number in here}
-        for number in list(first):
-            if ran[number] * _size(here[number]) >= self.threshold:
-                first.remove(number)
-                second.append(number)
-        for number in list(second):
+        ran = self._ran
+        if self._from:
+            ran = {number: ran.get(number, 0.0) - self._from.get(number, 0.0) for number in here}
+        served = {number for number in first if ran.get(number, 0.0) * _size(here[number]) >= self.threshold}
+        second += [number for number in first if number in served]
+        first = [number for number in first if number not in served]
+        for number in list(second) if self.promote else ():
             job = here[number]
-            if self.promote and job.phase is Phase.WAITING and view.now - job.since >= self.promote * ran[number]:
+            if job.phase is Phase.WAITING and view.now - job.since >= self.promote * ran.get(number, 0.0):
                 self._from[number] = self._ran.get(number, 0.0)
                 second.remove(number)
                 first.append(number)
@@ -82,5 +83,5 @@ class Tiresias(Rounds):
 
 def _size(job: JobState) -> float:
     """GPUs that a job takes; cores where it takes none."""
-    cores, _, gpus = total(job).tolist()
+    cores, _, gpus = job.at_maximum.tolist()
     return float(gpus or cores)
