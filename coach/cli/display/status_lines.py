@@ -23,7 +23,6 @@ MIN_NAME = 8
 GAP = 2
 BAR = 32
 RUNNING = (State.TRAINING, State.PROBING)
-HEADERS = ("NAME", "STATE", "EPOCH", "", "W×S", "SPENT / BUDGET", "ETA")
 #: Columns that a terminal too narrow for all leaves out, the first one first.
 FIRST_TO_GO = ("ETA", "W×S", "EPOCH", "SPENT / BUDGET", "STATE")
 
@@ -84,18 +83,9 @@ def all_columns_fit(rows: Sequence[JobRow], width: int) -> bool:
 def _shown(rows: Sequence[JobRow], width: int) -> tuple[dict[str, list[str]], list[str]]:
     """The cells of each column that fits, by its header, and the headers of the others."""
     wide = width >= WIDE
-    found = [
-        [row.name for row in rows],
-        [row.state for row in rows],
-        [str(row.epoch) for row in rows],
-        [tables.progress(row, rows) for row in rows],
-        [tables.size(row) for row in rows],
-        [tables.money(row) for row in rows],
-        [tables.eta(row, interval=wide) for row in rows],
-    ]
-    headers = [*HEADERS[:3], tables.metric_header(rows), *HEADERS[4:]]
+    found = tables.job_columns(rows, interval=wide)
     tight = (lambda text: text) if wide else _tight
-    columns = {tight(head): list(map(tight, cells)) for head, cells in zip(headers, found, strict=True)}
+    columns = {tight(head): list(map(tight, cells)) for head, cells in found.items()}
     left_out = []
     for head in map(tight, FIRST_TO_GO):
         name, *others = [max(map(cell_len, [head, *cells])) for head, cells in columns.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -30,20 +30,26 @@ STATE_STYLE = {
 }
 
 
+def job_columns(rows: Sequence[JobRow], *, interval: bool = False) -> dict[str, list[str]]:
+    """What `ps` and the live display show of each job, by header; `interval`: bounds of the remaining time too."""
+    return {
+        "NAME": [row.name for row in rows],
+        "STATE": [row.state for row in rows],
+        "EPOCH": [str(row.epoch) for row in rows],
+        metric_header(rows): [progress(row, rows) for row in rows],
+        "W×S": [size(row) for row in rows],
+        "SPENT / BUDGET": [money(row) for row in rows],
+        "ETA": [eta(row, interval=interval) for row in rows],
+    }
+
+
 def jobs_table(rows: Sequence[JobRow]) -> Table:
-    """One row a job: what `ps` shows."""
-    return table(
-        {
-            "NAME": [row.name for row in rows],
-            "STATE": map(state, rows),
-            ("EPOCH", "right"): [str(row.epoch) for row in rows],
-            metric_header(rows): [progress(row, rows) for row in rows],
-            "W×S": map(size, rows),
-            "SPENT / BUDGET": map(money, rows),
-            ("ETA", "right"): map(eta, rows),
-            ("REASON", "wrap"): map(reason, rows),
-        }
-    )
+    """One row a job: what `ps` shows, with the reason for its state."""
+    columns: dict[Header, Iterable[str | Text]] = {
+        (head, "right") if head in {"EPOCH", "ETA"} else head: map(state, rows) if head == "STATE" else cells
+        for head, cells in job_columns(rows).items()
+    }
+    return table({**columns, ("REASON", "wrap"): map(reason, rows)})
 
 
 def state(row: JobRow) -> Text:

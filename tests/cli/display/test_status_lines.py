@@ -178,3 +178,10 @@ def test_a_target_that_looks_out_of_reach_is_named_where_a_job_trains() -> None:
 @pytest.mark.parametrize(("epochs", "said"), [(2, "too early"), (3, "-")])
 def test_before_the_third_epoch_a_job_that_trains_is_too_young_for_a_time(epochs: int, said: str) -> None:
     assert tables.eta(row("a", epoch=epochs, eta=None)) == said
+
+
+def test_the_table_and_the_lines_have_the_same_columns() -> None:
+    rows = [row("a")]
+    of_table = [str(column.header) for column in tables.jobs_table(rows).columns]
+    assert of_table == [*tables.job_columns(rows), "REASON"]
+    assert all(head in job_lines(rows, {}, 200)[0].plain for head in tables.job_columns(rows))
