@@ -186,7 +186,7 @@ class Rounds(SchedulingPolicy):
         if self._beside(chosen, view):
             return 0
         room, plans = np.ascontiguousarray(view.capacity.copy()), dict[JobId, Plan]()
-        cells, kinds = memoryview(room), np.array(view.kinds)
+        cells, kinds = room.data, np.array(view.kinds)
         stays = {
             job.id
             for job in jobs
