@@ -48,6 +48,7 @@ class SimJob:
         "grace",
         "had",
         "has_epochs",
+        "has_loss",
         "held",
         "held_since",
         "id",
@@ -94,6 +95,7 @@ class SimJob:
         self.priority = dynamics.priority
         self.deadline = dynamics.deadline
         self.has_epochs = dynamics.speed is not None
+        self.has_loss = dynamics.loss is not None
         self.worker = dynamics.worker
         self.server = dynamics.server
         self.scheduler = dynamics.scheduler
@@ -144,11 +146,6 @@ class SimJob:
             workers, servers = self.maximum
             self._at_maximum = workers * self.worker + servers * self.server + self.scheduler
         return self._at_maximum
-
-    @property
-    def has_loss(self) -> bool:
-        """See `JobState.has_loss`."""
-        return self.dynamics.loss is not None
 
     def settle(self, now: float) -> None:
         """Bring `done_at_mark` to `now` (a mark in the future is the end of a pause)."""
