@@ -35,7 +35,7 @@ seen.with_suffix(".new").rename(seen)
 epoch = 0
 while not Path(os.environ["SEEN"], "end").exists():
     time.sleep(0.5)
-    print(f"epoch {epoch}: loss: {0.98**epoch}", flush=True)
+    print(f"epoch {epoch}: loss: {0.999**epoch}", flush=True)
     epoch += 1
 print(f"epoch {epoch}: loss: 0.1", flush=True)
 time.sleep(60)
