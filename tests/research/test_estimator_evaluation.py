@@ -1,6 +1,6 @@
 """The estimators on measured data: bounds loose enough for a fair change, tight enough for a broken one.
 
-The targets and the exact numbers are in results/estimators/summary.md, written by benchmarks/decisions/estimators.py.
+The targets and the exact numbers are in results/estimators/summary.md, written by benchmarks/estimation/estimators.py.
 """
 
 from pathlib import Path

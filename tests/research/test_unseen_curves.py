@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.decisions import unseen_curves
+from benchmarks.estimation import unseen_curves
 from coach.core.estimation import convergence, mixture
 from coach_research.estimators.evaluation import tasks_within
 

@@ -13,7 +13,7 @@ import numpy as np
 from coach.core.estimation.interval import Interval
 
 #: By how many values of the metric were seen: what multiplies the lower bound, the median and the upper bound.
-#: Written by `python -m benchmarks.young_curves` on 2026-11-29, whose page has the data, and how
+#: Written by `python -m benchmarks.estimation.young_curves` on 2026-11-29, whose page has the data, and how
 #: many of the true values are inside: results/estimators/young-curves.md.
 FACTORS = {
     3: (1.0, 2.2, 3.0),

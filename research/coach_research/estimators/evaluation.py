@@ -1,6 +1,6 @@
 """Evaluation of the estimators on data with known outcomes: the thesis's method, Optimus's and Coach's.
 
-Pure: measured speeds and recorded curves in, errors out. `coach estimators` and benchmarks/decisions/estimators.py
+Pure: measured speeds and recorded curves in, errors out. `coach estimators` and benchmarks/estimation/estimators.py
 print them.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.young_curves import RESULT
+from benchmarks.estimation.young_curves import RESULT
 from coach.core.estimation.calibration import FACTORS, calibrated
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.interval import Interval

@@ -1,6 +1,6 @@
 """How well the last epoch is predicted on learning curves that the estimator was not made for.
 
-    python -m benchmarks.decisions.unseen_curves    # two minutes; results/estimators/unseen-curves.md and .png
+    python -m benchmarks.estimation.unseen_curves    # two minutes; results/estimators/unseen-curves.md and .png
 
 Families: the thesis's runs and the small models' curves, as `coach estimators` has them, and curves drawn here, a dozen
 a kind, with noise of 0.5 to 5 %:
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.decisions.estimator_figures import last_epoch
-from benchmarks.decisions.estimators import CURVES, RESULTS, RUNS
+from benchmarks.estimation.estimator_figures import last_epoch
+from benchmarks.estimation.estimators import CURVES, RESULTS, RUNS
 from coach.core.estimation import convergence, mixture
 from coach_research.estimators.evaluation import MOMENTS, CurveTask, judge_curve, tasks_within
 from coach_research.estimators.measurements import read_measurements
@@ -156,7 +156,7 @@ def main() -> None:
     tasks = families()
     found = {name: {family: judged(of, name) for family, of in tasks.items()} for name in VARIANTS}
     head = "# Last epochs of curves not seen before"
-    by = "Written by `python -m benchmarks.decisions.unseen_curves`, whose text says what is measured."
+    by = "Written by `python -m benchmarks.estimation.unseen_curves`, whose text says what is measured."
     text = "\n".join([head, "", by, "", *tables(found)]) + "\n"
     (RESULTS / "unseen-curves.md").write_text(text)
     print(text)

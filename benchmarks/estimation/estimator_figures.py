@@ -1,4 +1,4 @@
-"""The figures of docs/advanced/estimation.md: `python -m benchmarks.decisions.estimators --figures`."""
+"""The figures of docs/advanced/estimation.md: `python -m benchmarks.estimation.estimators --figures`."""
 
 from __future__ import annotations
 

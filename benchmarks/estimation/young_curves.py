@@ -1,12 +1,12 @@
 """How well the end of a job is predicted from its first epochs, and the calibration of what is shown.
 
-    python -m benchmarks.young_curves [FOLDER]   # a minute of a core; results/estimators/young-curves.md
+    python -m benchmarks.estimation.young_curves [FOLDER]   # a minute of a core; results/estimators/young-curves.md
 
 *Tasks*: all twelve of TaskSet as published in releaunifreiburg/DPL (FOLDER, by default
 ~/.cache/coach/dpl/data/taskset: `git clone --depth 1 https://github.com/releaunifreiburg/DPL ~/.cache/coach/dpl`), five
 of Pollux's programs at all batch sizes that its authors measured (`coach experiment pollux` says where its artifact
 goes), the small models' curves of `coach/simulation/data` (six data sets, three metrics), those of
-`benchmarks.training.plateau_curves`, curves drawn by `benchmarks.decisions.unseen_curves`, and power laws; of each at
+`benchmarks.training.plateau_curves`, curves drawn by `benchmarks.estimation.unseen_curves`, and power laws; of each at
 most CURVES. They are in groups that have a data set, a program or a law in common. All tasks count alike, and in a task
 all cases.
 
@@ -39,9 +39,9 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.decisions.early_ends import PLATEAUS, held
-from benchmarks.decisions.estimators import CURVES as SMALL
-from benchmarks.decisions.estimators import RESULTS
-from benchmarks.decisions.unseen_curves import drawn
+from benchmarks.estimation.estimators import CURVES as SMALL
+from benchmarks.estimation.estimators import RESULTS
+from benchmarks.estimation.unseen_curves import drawn
 from coach.core.estimation import calibration
 from coach.core.estimation.convergence import CurvePoint, Metric, fit_convergence
 from coach.core.estimation.forms import FloatArray
@@ -306,7 +306,7 @@ def page(rows: Sequence[Row]) -> str:
     lines = [
         "# The end of a job from its first epochs",
         "",
-        "Written by `python -m benchmarks.young_curves`, whose text says what is measured: "
+        "Written by `python -m benchmarks.estimation.young_curves`, whose text says what is measured: "
         f"{len({row.task.name for row in rows})} tasks in {len(groups)} groups. An interval is to hold 80 %.",
         "",
         f"| {' | '.join(names)} |",

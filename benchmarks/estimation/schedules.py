@@ -1,6 +1,6 @@
 """What a prediction gains by the learning rate's schedule: where steps of it, or its decay, are known.
 
-    python -m benchmarks.schedules    # ten seconds of a core; results/curves/schedules.md
+    python -m benchmarks.estimation.schedules    # ten seconds of a core; results/curves/schedules.md
 
 Curves whose schedule is published or ours: of Pollux's programs (`coach experiment pollux` says where the artifact
 goes) ImageNet (a tenth after epochs 30 and 60), NCF (a fifth after 4 and 7) and CIFAR-10 (a decay to 1.33 % after 100
@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.decisions.early_ends import PLATEAUS
+from benchmarks.estimation.young_curves import values_of
 from benchmarks.harness import RESULTS
-from benchmarks.young_curves import values_of
 from coach.core.estimation.convergence import CurvePoint, Metric, fit_convergence
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, log_normal
@@ -124,7 +124,7 @@ def main() -> None:
     lines = [
         "# What a prediction gains by the learning rate's schedule",
         "",
-        "Written by `python -m benchmarks.schedules` on 2026-11-29; its text says what is compared. Of the last value: "
+        "Written by `python -m benchmarks.estimation.schedules` on 2026-11-29; its text says what is compared. Of the last value: "
         "how often it is inside the 80 % interval, and the mean error, as a share of the task's range.",
         "",
         "| task | of the run | curves | inside | error "

@@ -1,7 +1,7 @@
 """The estimators' errors on measured speeds and recorded runs, compared with the thesis's method and Optimus's.
 
-    python -m benchmarks.decisions.estimators            # prints the tables, writes results/estimators/; two minutes
-    python -m benchmarks.decisions.estimators --figures  # draws the figures of docs/advanced/estimation.md there too
+    python -m benchmarks.estimation.estimators            # prints the tables, writes results/estimators/; two minutes
+    python -m benchmarks.estimation.estimators --figures  # draws the figures of docs/advanced/estimation.md there too
 
 Tables:
 
@@ -283,7 +283,7 @@ def write(tables: Sequence[Table]) -> str:
     RESULTS.mkdir(parents=True, exist_ok=True)
     parts = [
         "# Estimators",
-        "Written by `python -m benchmarks.decisions.estimators`, whose text says what is measured.",
+        "Written by `python -m benchmarks.estimation.estimators`, whose text says what is measured.",
     ]
     for name, header, rows in tables:
         with (RESULTS / f"{name.replace(', ', '-').replace(' ', '-')}.csv").open("w", newline="") as file:
@@ -315,7 +315,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figures", action="store_true", help="draw the figures only")
     if parser.parse_args().figures:
-        from benchmarks.decisions.estimator_figures import draw
+        from benchmarks.estimation.estimator_figures import draw
 
         draw(RESULTS, models(), run_tasks(runs()))
         return

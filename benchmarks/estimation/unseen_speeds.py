@@ -1,6 +1,6 @@
 """Speeds that no estimator was made for: errors on synthetic laws and on parts of measured grids (`speed_laws`).
 
-    python -m benchmarks.decisions.unseen_speeds      # three minutes; results/estimators/unseen.md
+    python -m benchmarks.estimation.unseen_speeds      # three minutes; results/estimators/unseen.md
 
 One protocol: the smallest configuration first, at most 8 points of the method's own choice, one measurement each, then
 all other cells predicted. The thesis's surface and Optimus's are fitted to Coach's points. Tables of fewer than 10
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.decisions import speed_laws
+from benchmarks.estimation import speed_laws
 from coach.core.estimation import numerics
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.speed import SpeedPoint, fit_speed
@@ -130,7 +130,7 @@ def main() -> None:
         out.writerows(rows)
     lines = [f"| {' | '.join(rows[0])} |", "|" + " --- |" * 2 + " ---: |" * (len(rows[0]) - 2)]
     lines += [f"| {' | '.join(str(cell) for cell in row.values())} |" for row in rows]
-    head = "Written by `python -m benchmarks.decisions.unseen_speeds`, whose text says what is measured."
+    head = "Written by `python -m benchmarks.estimation.unseen_speeds`, whose text says what is measured."
     page = ["# Speeds that no estimator was made for", "", head, "", *lines]
     (FOLDER / "unseen.md").write_text("\n".join(page) + "\n")
     print("\n".join(lines))

@@ -1,0 +1,1 @@
+"""How well the curves and the speeds of jobs are predicted."""
