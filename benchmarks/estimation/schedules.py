@@ -124,8 +124,8 @@ def main() -> None:
     lines = [
         "# What a prediction gains by the learning rate's schedule",
         "",
-        "Written by `python -m benchmarks.estimation.schedules` on 2026-11-29; its text says what is compared. Of the last value: "
-        "how often it is inside the 80 % interval, and the mean error, as a share of the task's range.",
+        "Written by `python -m benchmarks.estimation.schedules` on 2026-11-29; its text says what is compared. Of the "
+        "last value: how often it is inside the 80 % interval, and the mean error, as a share of the task's range.",
         "",
         "| task | of the run | curves | inside | error "
         "| sum of rates: inside | error | step expected: inside | error |",

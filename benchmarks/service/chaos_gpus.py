@@ -4,7 +4,7 @@
     make chaos GPUS=4 N=200 SEED=1
 
 The GPUs are those of a stand-in for NVIDIA's library (`tests/gpus`), programs and Coach are real. What a loss is says
-`tests.chaos.gpu_box`.
+`tests.chaos.gpus.box`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, write_csv, write_table
-from tests.chaos.gpu_box import Box, Victim
+from tests.chaos.gpus.box import Box, Victim
 
 AT_END = "the end"
 

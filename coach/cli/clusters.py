@@ -22,7 +22,7 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.prices import instance_of
 from coach.platforms.base import Platform
 from coach.platforms.local.cluster import parse_nodes
-from coach.platforms.local.device_pool import DevicePool
+from coach.platforms.local.devices.pool import DevicePool
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from coach.plugins import extension

@@ -31,7 +31,7 @@ PARTS = {
     "Guides": "guides/*",
     "Reference": "reference/*",
     "Advanced": "advanced/*",
-    "The project": "project/*",
+    "The project": "plan\nproject/*",
 }
 
 

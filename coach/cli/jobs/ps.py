@@ -64,7 +64,7 @@ def command(
 
 
 def _show_devices(output: Format) -> None:
-    from coach.platforms.local.device_rows import DeviceRow, device_rows
+    from coach.platforms.local.devices.rows import DeviceRow, device_rows
 
     if elsewhere() is not None:
         raise UserError("--devices: those of this machine; not with --context")

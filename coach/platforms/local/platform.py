@@ -32,8 +32,8 @@ from coach.platforms.base import (
 from coach.platforms.function_calls import AtSockets
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of
-from coach.platforms.local.device_pool import DevicePool
 from coach.platforms.local.devices import VISIBLE
+from coach.platforms.local.devices.pool import DevicePool
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.programs import Programs, not_there
 from coach.platforms.local.runtime import FunctionProcess, Runtime

@@ -15,7 +15,7 @@ from pathlib import Path
 from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import TrainingJob
 from coach.platforms.local.cluster import parse_nodes
-from coach.platforms.local.device_pool import DevicePool
+from coach.platforms.local.devices.pool import DevicePool
 from coach.platforms.local.programs import Worker
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.program_metrics.base import ProgramReport, Wanted

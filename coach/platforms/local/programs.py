@@ -34,8 +34,8 @@ from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import JobSpec
 from coach.platforms import torchrun
 from coach.platforms.base import EpochError, EpochOrder
-from coach.platforms.local.device_pool import DevicePool
 from coach.platforms.local.devices import Device
+from coach.platforms.local.devices.pool import DevicePool
 from coach.platforms.local.program_group import Group, Variables
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.process_table import end_marked

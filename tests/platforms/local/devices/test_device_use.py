@@ -16,7 +16,7 @@ from coach.core.jobs.epoch import DeviceUse
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.platforms.local import platform
-from coach.platforms.local.device_pool import DevicePool
+from coach.platforms.local.devices.pool import DevicePool
 from coach.report.row_types import EpochRow, as_csv
 from coach.report.status import device_use, epoch_rows
 from coach.report.why import device_use_words, why

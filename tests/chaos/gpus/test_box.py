@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.gpu_box import Box
+from tests.chaos.gpus.box import Box
 
 pytestmark = [pytest.mark.processes, pytest.mark.full, pytest.mark.timeout(900)]
 

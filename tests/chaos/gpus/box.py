@@ -23,7 +23,7 @@ from coach.platforms.local import devices
 from coach.platforms.local.devices import Device, Lease
 from tests.gpus import Gpus, new_uuid
 
-PROGRAM = Path(__file__).with_name("gpu_program.py")
+PROGRAM = Path(__file__).with_name("program.py")
 #: How a job asks for GPUs: for each worker, and workers.
 SHAPES = ((1, 1), (2, 1), (1, 2))
 PEOPLE = ("anna", "ben", "cleo")

@@ -1,0 +1,1 @@
+"""Kills on a machine with several GPUs."""
