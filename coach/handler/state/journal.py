@@ -245,15 +245,16 @@ class Journal:
         seq = 0
         try:
             for seq, name, body, at, job, known in self._connection.execute(query, values):
-                if known is not None and known != checksum(at, job, name, body):
-                    raise PermanentError(
-                        f"{self.path}: record {seq}, {name}, was changed since it was written; {_LOOK}"
-                    )
                 try:
-                    yield seq, decode(name, body)
-                except (KeyError, ValueError) as error:
+                    changed = known is not None and known != checksum(at, job, name, body)
+                    record = None if changed else decode(name, body)
+                except (KeyError, TypeError, ValueError) as error:
                     what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
                     raise PermanentError(f"{self.path}: {what}") from error
+                if changed:
+                    what = f"record {seq}, {name}, was changed since it was written"
+                    raise PermanentError(f"{self.path}: {what}; {_LOOK}")
+                yield seq, record
         except sqlite3.Error as error:
             raise PermanentError(f"{self.path}: the record after {seq} cannot be read: {error}; {_LOOK}") from error
 

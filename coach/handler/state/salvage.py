@@ -125,8 +125,8 @@ class _Pages:
 
     @property
     def cut_off(self) -> bool:
-        """Whether its last page is missing."""
-        return not self.page(int.from_bytes(self.page(1)[28:32], "big") or 1)
+        """Whether its last page is missing, or a part of it."""
+        return len(self.page(int.from_bytes(self.page(1)[28:32], "big") or 1)) < self.size
 
     def page(self, number: int) -> bytes:
         """One page, from 1; empty where there is none."""
