@@ -386,12 +386,12 @@ def test_a_scenario_compares_its_runs_with_the_paper(tmp_path: Path, monkeypatch
     assert (near.ours, near.low, near.high, near.runs) == (12, 11, 13, 3)
     assert (near.relative, far.relative, other.relative) == pytest.approx((-0.04, -0.4, -0.5))
     assert (near.within, far.within, fitted.within) == (True, False, True)
-    assert [row.role for row in (near, far, fitted, other)] == ["judged", "judged", "calibrated", "variant"]
+    assert [row.role for row in (near, far, fitted, other)] == ["open", "judged", "calibrated", "variant"]
     assert near.half_width == pytest.approx(2.484, abs=1e-3)  # t(0.975, 2) / sqrt(3)
     assert near.relative_half_width == pytest.approx(near.half_width / 12.5)
     write_outcome(outcome, tmp_path)
     assert (
-        "| m | 12.5 | 12 ± 2.5 | -4 ± 20 % | 5 % | yes |  | judged | R |"
+        "| m | 12.5 | 12 ± 2.5 | -4 ± 20 % | 5 % | yes |  | open | R |"
         in (tmp_path / "toy" / "comparison.md").read_text()
     )
     assert (tmp_path / "toy" / "measures.csv").read_text().splitlines() == [

@@ -536,5 +536,6 @@ WRONG = {
     "service.doctor": """
         coach doctor --also pbs
         coach doctor now
+        coach doctor --repair
     """,
 }

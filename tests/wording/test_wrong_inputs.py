@@ -58,7 +58,14 @@ NEEDS = {
     "handler/search/definition.py named": "1,000 searches",
     "handler/state/journal.py read": "a script: commands look for a journal before they read it",
     "handler/state/state_directory.py open_journal": "100 handlers",
-    **dict.fromkeys(("platforms/local/devices.py visible", "platforms/local/devices.py _refuse_other_order"), "GPUs"),
+    **dict.fromkeys(
+        ("platforms/local/devices/__init__.py visible", "platforms/local/devices/__init__.py _refuse_other_order"),
+        "GPUs",
+    ),
+    **dict.fromkeys(
+        ("cli/results/prices.py _keep_here", "platforms/local/cloud_machine.py machine_of"), "a cloud's machine"
+    ),
+    "handler/clock.py refuse_gap": "a handler that has been away for a day",
     "jobfiles/own_prices.py keep": "a folder that cannot be written",
     "platforms/local/export_model.py export_mxnet": "a trained net",
     "report/simulation/page.py write_page": "a simulation that has ended",
