@@ -90,7 +90,7 @@ class EventFormatter:
             more = f", with {formatting.money(record.added_budget, _currency(job))} more"
         elif record.budget:
             more = f", with a budget of {formatting.money(record.budget, _currency(job))}"
-        if job.reason is not Reason.SUBMITTED:  # it was not suspended
+        if job.spec.program is not None and job.reason is not Reason.SUBMITTED:  # it was not suspended: it runs still
             return f"goes on{more}"
         return f"resumed from {formatting.resumes_from(job)}{more}"
 

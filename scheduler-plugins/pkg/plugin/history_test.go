@@ -182,8 +182,17 @@ func (h *history) make(job *played) {
 	}
 }
 
-// tend the gangs as the functions' own controllers do: a preempted one gets its pods again.
+// tend the gangs as the functions' own controllers do: a preempted one gets its pods again. A pod that was bound at the
+// moment when its node went is deleted, as the garbage collector of pods does.
 func (h *history) tend() {
+	list, _ := h.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	for _, pod := range list.Items {
+		if name := pod.Spec.NodeName; name != "" {
+			if _, err := h.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("nodes"), "", name); err != nil {
+				_ = h.client.CoreV1().Pods("default").Delete(context.Background(), pod.Name, metav1.DeleteOptions{})
+			}
+		}
+	}
 	for _, job := range h.jobs {
 		object := h.state.object(identity.Key{Namespace: "default", Job: job.name})
 		if !job.ran && object != nil && object.Status.Draining == nil && h.random.Intn(2) == 0 {
