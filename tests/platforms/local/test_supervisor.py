@@ -193,10 +193,10 @@ def test_the_files_of_a_folder_whose_links_go_in_a_circle_are_found_at_once(tmp_
         await asyncio.to_thread(program, tmp_path)
         with (tmp_path / "runs" / "x.csv").open("a") as file:
             file.write("0.25\n")
-        while not heard:
+        while not any(one.values for one in heard):
             await asyncio.sleep(0.05)
         worker.end(0.0)
         await worker.ended
 
     asyncio.run(reads())
-    assert heard[0].values == {"loss": 0.25}
+    assert [one.values for one in heard if one.values] == [{"loss": 0.25}]
