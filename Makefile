@@ -7,7 +7,8 @@
 # make test-research  the policies and experiments of the papers: the second package, research/
 # make test-slurm  programs as jobs of a real Slurm with three nodes on this machine (needs root and Debian's packages
 #                  slurmctld, slurmd, slurm-client, munge)
-# make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
+# make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks;
+#                  ALL=1: 200 kills while another user attacks, too, half an hour
 # make test-web    the page in a real browser (needs Debian's chromium); ALL=1: all of its tests
 # make web         the page's bundle, built from web/ with Node.js
 # make test-pytorch what needs a Python with PyTorch 1.13 or later
@@ -171,7 +172,7 @@ test-gpu: setup data
 	@$(PYTEST) -q tests/functions/pytorch/test_gpu.py tests/platforms/local/devices/test_real_gpus.py
 
 test-root: setup data
-	@$(PYTEST) -q tests -m 'root and not slurm'
+	@$(PYTEST) -q tests -m 'root and not slurm$(if $(ALL),, and not full)'
 
 # Debian's packages: slurmctld slurmd slurm-client munge.
 test-slurm: setup
