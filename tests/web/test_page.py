@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fastapi.encoders import jsonable_encoder
 
 from coach import Client
 from coach.report.row_types import Step
@@ -31,7 +32,7 @@ WEB = ROOT / "web"
 def tell_one_step(route: Any) -> None:
     """The real reasons with one step of a decision, whichever the job's were."""
     with Client() as coach:
-        why = coach.why_job("digits").model_dump()
+        why = jsonable_encoder(coach.why_job("digits"))
     text = "job digits 1x1 -> 2x1: speed, 0.03794 epochs/s, an epoch costs 8.637e-05"
     step = Step(
         kind="taken",
@@ -43,7 +44,7 @@ def tell_one_step(route: Any) -> None:
         cost=9e-5,
         text=text,
     )
-    route.fulfill(json=why | {"steps": [step.model_dump()]})
+    route.fulfill(json=why | {"steps": [jsonable_encoder(step)]})
 
 
 def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) -> None:
