@@ -121,11 +121,11 @@ def test_a_plan_trains_the_job_for_a_stated_price_where_nothing_is_known(tmp_pat
     (tmp_path / "best.yaml").write_text(JOB.replace("name: best", "name: planned"))
     figure = tmp_path / "plan.png"
     words = ("plan", str(tmp_path / "best.yaml"), "--budget", "0.0002,0.001")
-    done = coach(*words, "--probe", "0.00008", "--figure", str(figure), "-o", "json")
+    done = coach(*words, "--probe", "0.0002", "--figure", str(figure), "-o", "json")
     assert done.returncode == 0, done.stderr
     [found] = json.loads(done.stdout)
     assert found["rows"][0]["epochs"] < found["rows"][1]["epochs"] and found["points"] >= 4
     assert figure.stat().st_size > 1000
     [probe] = json.loads(coach("ps", "-o", "json").stdout)
-    assert probe["name"] == "planned-probe" and 0 < probe["spent"] <= 0.00008
+    assert probe["name"] == "planned-probe" and 0 < probe["spent"] <= 0.0002
     assert coach(*words).returncode == 0  # from then on it is known
