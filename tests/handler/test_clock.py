@@ -13,9 +13,11 @@ import pytest
 from coach.core.errors import UserError
 from coach.core.jobs import events as ev
 from coach.core.policies.coach import CoachPolicy
+from coach.handler import offline
 from coach.handler.clock import DAY, FOLLOWS, Clock
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
+from tests.core.lifecycle.faulty_cluster import spec
 from tests.handler.fake_platform import FakePlatform
 
 
@@ -110,3 +112,15 @@ def test_other_gaps_keep_nobody_from_starting(
     with caplog.at_level(logging.WARNING):
         start(path)
     assert ("this machine's clock says" in caplog.text) == (days > 1)
+
+
+def test_a_job_is_cancelled_without_a_handler_whatever_the_clock_says(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    left(path, 40, "month")
+    with contextlib.closing(Journal.write(path)) as journal:
+        at = time.time() - 40 * DAY
+        journal.append([ev.JobSubmitted(at, "a", spec("a"), "file:///c"), ev.SuspendRequested(at, "a", True)])
+        journal.beat(at)
+    with contextlib.closing(Journal.write(path)) as journal:
+        offline.cancel(journal, ["a"])
+        assert journal.jobs()["a"].ended

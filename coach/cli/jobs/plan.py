@@ -255,7 +255,7 @@ def _amounts(text: str) -> tuple[list[float], str]:
     """The amounts of `1,2,5`, and the currency that is behind the last of them; "" for none. Raises UserError."""
     from coach.core.money import currency
 
-    found = re.fullmatch(r"(.*?)([A-Za-z]*)\s*", text)
+    found = re.fullmatch(r"(.*?)([A-Za-z]*)\s*", text, re.DOTALL)
     assert found is not None
     try:
         amounts = [float(part) for part in found[1].split(",")]
