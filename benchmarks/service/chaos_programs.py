@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import csv
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
@@ -22,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS, verdict, write_csv, write_table
+from benchmarks.harness import RESULTS, ROOT, verdict, write_csv, write_table
 from tests.chaos import program_runs, slurm_runs
 from tests.chaos.program_runs import Fault
 from tests.chaos.stage import Outcome
@@ -73,6 +75,8 @@ async def _run(
     where: str,
 ) -> None:
     free = asyncio.Semaphore(options.at_once)
+    head = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
 
     async def one(number: int, fault: Fault) -> None:
         async with free:
@@ -80,7 +84,7 @@ async def _run(
                 outcome = await run_with(fault)
             except AssertionError as error:
                 outcome = Outcome("", [str(error)])
-            rows.append(_row(options.seed, number, fault, outcome))
+            rows.append(_row(options.seed, number, fault, outcome) | {"commit": commit})
             write_csv(RESULTS / where / "chaos-runs.csv", rows)
             write(rows, where)
             print(rows[-1], file=sys.stderr, flush=True)
@@ -107,7 +111,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return [{**row, "regroups": row.get("regroups", "0")} for row in csv.DictReader(file)]
+        return [{"regroups": "0", "commit": "", **row} for row in csv.DictReader(file)]
 
 
 def write(rows: Sequence[dict[str, Any]], where: str) -> None:
@@ -132,7 +136,8 @@ def write(rows: Sequence[dict[str, Any]], where: str) -> None:
         "The program trains 14 epochs of 1.6 s with one worker; Coach changes to two on the way."
     )
     if where == "slurm":
-        note += SLURM_NOTE
+        commits = Counter(row["commit"] for row in rows)
+        note += SLURM_NOTE + "\nRuns by commit: " + ", ".join(f"{count} at {of}" for of, count in commits.items()) + "."
     title = "Kill any part of a program at any instant" + (", or of Slurm" if where == "slurm" else "")
     write_table(RESULTS / where / "chaos.md", title, COMMANDS[where], table, note)
 

@@ -26,6 +26,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def parent(pid: int) -> int:
+    """The process that it is a child of; 0 where it has gone."""
+    with contextlib.suppress(OSError):
+        return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
 def command(pid: int) -> str:
     """Its command line."""
     with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.handler.state.state_directory import StateDirectory
-from tests.chaos.processes import alive, command, descendants, gone, marked
+from tests.chaos.processes import alive, command, descendants, gone, marked, parent
 from tests.chaos.program import EPOCHS, SECONDS
 from tests.chaos.runs import ROOT, _job, _records
 from tests.chaos.stage import PATIENCE, Outcome
@@ -172,14 +172,6 @@ def _victims(handler: int, victim: StrEnum) -> list[int]:
     mains = [pid for pid in supervisors if parent(pid) == handler]
     found = mains if victim is Victim.SUPERVISOR else ranks
     return found if victim is Victim.RANKS else found[-1:]
-
-
-def parent(pid: int) -> int:
-    """The process that it is a child of; 0 where it has gone."""
-    try:
-        return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def losses(home: StateDirectory, job: Job) -> list[str]:

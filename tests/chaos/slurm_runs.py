@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.chaos import program_runs
-from tests.chaos.processes import command, gone, variable
+from tests.chaos.processes import command, gone, parent, variable
 from tests.chaos.program import EPOCHS, SECONDS
 from tests.chaos.program_runs import SCRIPT, Fault
 from tests.chaos.stage import Outcome
@@ -20,6 +20,8 @@ from tests.slurm.cluster import SlurmCluster
 
 #: Seconds between two looks at the queue: so short that a run takes no longer than it must.
 INTERVAL = 0.5
+#: Seconds after which a worker of which nothing is seen counts as lost.
+SILENCE = 15.0
 #: Seconds after which a daemon or a node that was killed is there again, at most: Slurm gives a node up after 10.
 AWAY = 20.0
 #: Seconds in which Slurm's queue is empty once the job has ended.
@@ -49,7 +51,7 @@ def draw(seed: int, number: int) -> Fault:
 async def run_with(fault: Fault, cluster: SlurmCluster) -> Outcome:
     """One run under `coach run --platform slurm`; the cluster is whole and its queue empty before and after."""
     await asyncio.to_thread(cluster.whole)
-    environment = {**cluster.env, "COACH_SLURM_INTERVAL": str(INTERVAL)}
+    environment = {**cluster.env, "COACH_SLURM_INTERVAL": str(INTERVAL), "COACH_SLURM_SILENCE": str(SILENCE)}
     later: list[asyncio.Task[None]] = []
     found = await program_runs.run_with(
         fault, partial(_strike, cluster, later), ("--platform", "slurm", "--no-live"), environment
@@ -106,8 +108,8 @@ def _victims(cluster: SlurmCluster, victim: StrEnum) -> list[int]:
     if victim is Victim.SUPERVISOR:
         return ranks
     if victim is Victim.RANK:
-        return [pid for pid, line in mine.items() if line.endswith(SCRIPT.name) and program_runs.parent(pid) in ranks]
+        return [pid for pid, line in mine.items() if line.endswith(SCRIPT.name) and parent(pid) in ranks]
     return [
         pid for pid, line in mine.items()
-        if line.startswith("srun ") and command(program_runs.parent(pid)).startswith("slurmstepd")
+        if line.startswith("srun ") and command(parent(pid)).startswith("slurmstepd")
     ]  # fmt: skip

@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
+from tests.chaos.processes import command, parent
+
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "mungekey")
 NODES = ("n0", "n1", "n2")
@@ -160,9 +162,11 @@ class SlurmCluster:
             process.wait()
 
     def kill_steps(self, node: str) -> None:
-        """Kill all processes that a node has, as when it loses its power."""
+        """Kill all processes that a node has, as when it loses its power: first those that would report it."""
         mine = set(_marked(f"SLURM_CONF={self.folder}/slurm.conf"))
-        _kill_all(mine & set(_marked(f"SLURMD_NODENAME={node}")))
+        theirs = mine & set(_marked(f"SLURMD_NODENAME={node}"))
+        _kill_all({pid for one in theirs if (pid := parent(one)) and command(pid).startswith("slurmstepd")})
+        _kill_all(theirs)
 
     def until(self, there: Callable[[], object]) -> None:
         """Wait for something."""

@@ -242,6 +242,29 @@ def test_a_failed_node_costs_the_time_since_the_last_checkpoint(slurm: SlurmClus
     paid(trained, records)
 
 
+def test_a_node_that_is_there_again_before_slurm_misses_it_costs_no_more_than_one_that_failed(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COACH_SLURM_SILENCE", "10")
+
+    def fail() -> None:
+        (nodes,) = slurm.queue("running", "%N")
+        node = slurm("scontrol", "show", "hostnames", nodes).split()[0]
+        slurm.kill(node)
+        slurm.kill_steps(node)
+        slurm.restart()
+
+    wanted = {"worker": {"cpu": "2", "memory": "512Mi"}}
+    spec = job(tmp_path, resources=wanted, workers={"min": 2, "max": 2}, resumes=True, target=0.05)
+    trained, records = train(tmp_path, spec, then=once(ev.EpochFinished, fail))
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    failed = [record for record in records if isinstance(record, ev.EpochFailed)]
+    assert [one.reason for one in failed] == [Reason.DISRUPTED], failed
+    assert "nothing is seen of it any more" in failed[0].message
+    assert logged(tmp_path, 1).count("rank 1") == 2
+    paid(trained, records)
+
+
 @pytest.mark.parametrize("script", [b"rank.py", b"own.py"], ids=["what it runs under", "its program"])
 def test_a_killed_worker_ends_the_others_and_the_program_resumes(
     slurm: SlurmCluster, tmp_path: Path, script: bytes

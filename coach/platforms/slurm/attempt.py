@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.cluster import PodId, Role
+from coach.core.errors import CoachError
 from coach.platforms.local.programs import PEERS_GRACE
 from coach.platforms.local.supervisor import Ended
 from coach.platforms.logged_programs import LoggedRun, MetricReader, Printed
@@ -24,6 +26,10 @@ from coach.platforms.slurm import rank as inside
 LOOK_SECONDS = 0.5
 #: ... and between two at the queue, at least; so long, too, may a file be seen late. COACH_SLURM_INTERVAL sets others.
 INTERVAL = 15.0
+#: Seconds after which a worker of which nothing is seen counts as lost. COACH_SLURM_SILENCE sets others.
+SILENCE = 120.0
+#: Seconds before the end of what is paid by which all tasks have ended: files are seen a little late.
+MARGIN = 3.0
 #: Bytes that are read at once.
 CHUNK = 1 << 20
 #: What Slurm writes into a job's output when it has ended a process for its memory.
@@ -35,14 +41,24 @@ _WORDS = {
     "NODE_FAIL": "a node of it failed (NODE_FAIL)",
     "REQUEUED": "Slurm queued it again",
     "FORGOTTEN": "Slurm has forgotten it",
+    "SILENT": "nothing is seen of it any more",
 }
+
+
+def _set(name: str, otherwise: float, least: float) -> float:
+    with contextlib.suppress(ValueError):
+        return max(least, float(os.environ.get(name, "")))
+    return otherwise
 
 
 def interval() -> float:
     """Seconds between two looks at the queue."""
-    with contextlib.suppress(ValueError):
-        return max(0.1, float(os.environ.get("COACH_SLURM_INTERVAL", "")))
-    return INTERVAL
+    return _set("COACH_SLURM_INTERVAL", INTERVAL, 0.1)
+
+
+def silence() -> float:
+    """Seconds after which a worker counts as lost: it writes every 5 s, and a shared file system shows that later."""
+    return _set("COACH_SLURM_SILENCE", SILENCE, 10.0)
 
 
 class Attempt:
@@ -56,6 +72,11 @@ class Attempt:
         #: What it was asked for: another handler takes a queued job only for the same.
         self.asked: list[str] = order["asked"]
         self.wall: float = order["wall"]
+        self.grace: float = order["grace"]
+        #: Seconds without a sign of life after which a worker counts as lost: for ever, where it gives none.
+        self.silence: float = order.get("silence", math.inf)
+        #: Whether one counts as lost, and until when those that live may run, by `time.monotonic`.
+        self.silent, self.paid = False, math.inf
         self.id = ""
         #: When it was no longer needed, on the event loop's clock.
         self.unwanted = float("inf")
@@ -84,6 +105,8 @@ class Attempt:
         if "end" in self._wanted and ("end" not in wanted or wanted["end"] > self._wanted["end"]):
             return
         self._wanted = wanted
+        if "seconds" in wanted:
+            self.paid = time.monotonic() + wanted["seconds"] + self.grace + MARGIN
         new = self.folder / "control.new"
         with contextlib.suppress(OSError):  # a full disk: what is not renewed ends
             new.write_text(json.dumps(wanted), encoding="utf-8")
@@ -98,6 +121,16 @@ class Attempt:
                 at, kind, node = line.decode(errors="replace").split(" ", 2)
                 return (int(at), node.strip()) if kind == "began" else None
         return None
+
+    async def give_up(self) -> None:
+        """End it in Slurm. Returns when that is done, or when the lease of a worker has ended that lives unseen."""
+        self.silent = True
+        self.tell(end=PEERS_GRACE, cause="asked")
+        while not self.over and time.monotonic() < self.paid:
+            with contextlib.suppress(CoachError):
+                await queue.cancel([self.id])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.looked.wait(), interval())
 
     def seen(self, entry: queue.Entry | None) -> None:
         """What one look at the queue says of it. One look without it shows nothing; two do."""
@@ -183,8 +216,10 @@ class RankWorker:
     async def _read(self, printed: Printed) -> dict[str, Any] | None:
         """Read its log to the end; how it says that it ended, None where nothing comes of it any more."""
         at, late = 0, float("inf")
+        changed, silent = 0, 0.0
         while True:
-            lines, size = await asyncio.to_thread(self._more, at)
+            before = changed
+            lines, size, changed = await asyncio.to_thread(self._more, at)
             at += size
             for line in lines:
                 time_of, _, rest = line.decode(errors="replace").partition(" ")
@@ -204,20 +239,26 @@ class RankWorker:
                         printed.reader.record(int(time_of), kind, json.loads(text))
             if size:
                 continue
+            entry = self.attempt.entry
+            quiet = changed == before and (entry is None or entry.state not in queue.HALTED)
+            silent = silent + LOOK_SECONDS if quiet else 0.0  # looks, not time: this process may have been stopped, too
+            if silent >= self.attempt.silence and not self.attempt.over:
+                await self.attempt.give_up()
+                return None
             if self._lost or time.monotonic() > late:
                 return None
             if self.attempt.over and late == float("inf"):
                 late = time.monotonic() + interval()
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _more(self, at: int) -> tuple[list[bytes], int]:
-        """Whole lines that follow in its log, and their bytes; a file that is opened anew shows them soonest."""
+    def _more(self, at: int) -> tuple[list[bytes], int, int]:
+        """Whole lines that follow in its log, their bytes, and when it changed; opened anew, it shows them soonest."""
         with contextlib.suppress(OSError), (self.attempt.folder / f"rank-{self.pod.index}.log").open("rb") as file:
             file.seek(at)
             data = file.read(CHUNK)
             whole = data.rfind(b"\n") + 1
-            return data[:whole].splitlines(), whole
-        return [], 0
+            return data[:whole].splitlines(), whole, os.fstat(file.fileno()).st_mtime_ns
+        return [], 0, 0
 
     async def _how(self, said: dict[str, Any] | None, last: str) -> Ended:
         """How it ended, by what it says; where that is not enough, by what Slurm says of its job."""
@@ -233,17 +274,17 @@ class RankWorker:
         if cause in ("slurm", "lost") or code == 137:  # another ended it; who, Slurm knows, a little later
             if cause == "":  # and only when the other workers have ended, too
                 self.attempt.tell(end=PEERS_GRACE, cause="asked")
-            while not self.attempt.over:
+            while not self.attempt.over and not self.attempt.silent:
                 await self.attempt.looked.wait()
                 if self.attempt.entry is not None and self.attempt.entry.state in ("PENDING", "REQUEUED"):
                     self.attempt.over = "REQUEUED"  # it would begin again under the same id
-            state = self.attempt.over
+            state = "SILENT" if self.attempt.silent else self.attempt.over
             if state == "OUT_OF_MEMORY" or _OUT_OF_MEMORY.search(self.attempt.printed()):
                 return Ended(code, "memory", "", seconds, self._memory)
             if state == "CANCELLED":
                 return Ended(code, "cancelled", f"Slurm job {self.attempt.id}, by scancel", seconds)
             if cause != "":
-                self.disrupted = state in (*queue.TAKEN_AWAY, "REQUEUED")
+                self.disrupted = state in (*queue.TAKEN_AWAY, "REQUEUED", "SILENT")
                 words = _WORDS.get(state, f"Slurm ended it ({state})")
                 return Ended(code or 143, "lost", f"{words}, job {self.attempt.id}", seconds)
         return Ended(code, "", last, seconds)

@@ -26,14 +26,12 @@ from coach.platforms import torchrun
 from coach.platforms.base import Cluster, Deployed, EpochOrder, GangSize, PlatformEvents, PodError
 from coach.platforms.logged_programs import LoggedPrograms, LoggedRun
 from coach.platforms.slurm import queue
-from coach.platforms.slurm.attempt import LOOK_SECONDS, Attempt, RankWorker, interval
+from coach.platforms.slurm.attempt import LOOK_SECONDS, MARGIN, Attempt, RankWorker, interval, silence
 
 #: Looks at the queue between two at the nodes.
 NODES_EVERY = 4
 #: Seconds that workers go on without a handler before their program's first report is waited for.
 WAITING_SECONDS = 90.0
-#: Seconds before the end of what is paid by which all tasks have ended: files are seen a little late.
-MARGIN = 3.0
 #: Seconds that a Slurm job may take to end when its workers have, before it is cancelled.
 END_SECONDS = 10.0
 #: Longest time that a job asks for where nothing else says it, and the shortest, in seconds.
@@ -162,9 +160,14 @@ class SlurmPlatform(LoggedPrograms):
             self._current[job] = asyncio.create_task(self._submit(spec))
         try:
             attempt = await asyncio.shield(self._current[job])
+            silent = 0.0
             while (began := await asyncio.to_thread(attempt.began, pod.id.index)) is None:
                 if attempt.over:
                     raise PodError(*_never_began(attempt))
+                runs = attempt.entry is not None and attempt.entry.state == "RUNNING"
+                silent = silent + LOOK_SECONDS if runs else 0.0
+                if silent >= attempt.silence:
+                    raise PodError(Reason.DISRUPTED, f"Slurm job {attempt.id} runs, and {pod.id.name} is not seen")
                 await asyncio.sleep(LOOK_SECONDS)
         except Exception:
             await self._drop(job)
@@ -254,7 +257,7 @@ class SlurmPlatform(LoggedPrograms):
         written = {
             "command": program.command, "directory": str(_directory(spec)), "env": program.env,
             "own": {"COACH_JOB": spec.name, "COACH_CHECKPOINTS": checkpoints},
-            "workers": workers, "groups": groups if several else [], "grace": grace,
+            "workers": workers, "groups": groups if several else [], "grace": grace, "silence": silence(),
             "wall": max(SHORTEST, min(wall for wall in walls if wall is not None)), "asked": asked,
             "srun": [*asked[:2], "--kill-on-bad-exit=1", "--wait=0", "--export=ALL", "--input=none"],
         }  # fmt: skip

@@ -24,6 +24,8 @@ MARK = "coach"
 #: States of a job that has ended, and those of them that say nothing against it: Slurm took its nodes away.
 TAKEN_AWAY = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REVOKED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED"})
 ENDED = TAKEN_AWAY | {"CANCELLED", "COMPLETED", "FAILED", "OUT_OF_MEMORY"}
+#: States in which the processes of a job are stopped.
+HALTED = frozenset({"SUSPENDED", "STOPPED"})
 #: What commands say while the controller or its authentication is away, or busy.
 _AWAY = re.compile(
     r"timed out|unable to contact|connect|communication|zero bytes|munge|authentication|temporarily|try again|"

@@ -7,7 +7,8 @@ Slurm's own state does not say it: a job whose tasks were signalled has COMPLETE
 
 `control` is renewed by the handler: `seconds` after which the program is to end, and with `end` the seconds that it
 then has. Both count from when the file was written, by the clock of the file system, so that no clocks need agree.
-Without a handler nothing renews it, and the program ends.
+Without a handler nothing renews it, and the program ends; so it does where the file system hangs. Every few seconds the
+log gets a new time of change, by which the handler sees that the worker lives, also while the disk is full.
 """
 
 import base64
@@ -27,6 +28,8 @@ from socketserver import ThreadingMixIn
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 #: Seconds between two looks at the program, at what the handler has written, and between two writes of what is printed.
 LOOK, CONTROL_LOOK, WRITE = 0.05, 0.5, 0.1
+#: Looks at what the handler has written between two signs of life.
+BEAT = 10
 #: Bytes of a line; of a request; requests at once, and so many a second.
 LONGEST, LONGEST_REQUEST, BURST, PER_SECOND = 16384, 65536, 20.0, 10.0
 #: Seconds before Slurm's time limit by which the program is gone; in which a last word is written to a full disk.
@@ -67,7 +70,7 @@ class Program:
         self.order, self.rank, self.log = order, rank, Log(os.path.join(FOLDER, "rank-%d.log" % rank))
         self.cause, self.stop, self.asks, self.process = "", False, False, None
         self.terminate = self.kill = self.wall = float("inf")
-        self.until, self.seen, self.next = time.time() + 30.0, None, 0.0
+        self.until, self.seen = time.time() + 30.0, None
         self.tokens, self.at, self.checkpoint = BURST, time.time(), time.time() + CHECKPOINT
         if os.environ.get("SLURM_JOB_END_TIME", "").isdigit():
             self.wall = float(os.environ["SLURM_JOB_END_TIME"]) - WALL_MARGIN
@@ -82,7 +85,9 @@ class Program:
         for each in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(each, lambda number, _: self.process and self.process.send_signal(number))
         began, words, code = time.time(), "", 143
+        self.obey()
         self.keep_deadline()
+        threading.Thread(target=self.hear, daemon=True).start()
         if not self.cause:
             try:
                 code = self.follow(self.start())
@@ -141,9 +146,6 @@ class Program:
 
     def keep_deadline(self):
         now, grace = time.time(), self.order["grace"]
-        if now >= self.next:
-            self.next = now + CONTROL_LOOK
-            self.obey()
         if now >= self.kill:
             kill(below())
         elif now >= self.terminate and self.process:
@@ -153,6 +155,17 @@ class Program:
             self.ask_to_end("wall", grace)
         elif now >= self.until:
             self.ask_to_end("deadline", grace)
+
+    def hear(self):
+        """Obey the handler and show it that this worker lives; a file system that hangs stops this thread alone."""
+        while True:
+            for _ in range(BEAT):
+                time.sleep(CONTROL_LOOK)
+                self.obey()
+            try:
+                os.utime(self.log.path)
+            except OSError:
+                pass
 
     def obey(self):
         """Read what the handler wants; what cannot be read now is read later."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,6 +107,45 @@ def test_how_it_ended_is_its_own_word_first_then_slurms(
         at.seen(look)
     ended = follow(at, tmp_path / "worker.log", SimpleNamespace(mark=0))
     assert ended.cause == cause
+    assert words in ended.words
+
+
+@pytest.mark.parametrize(
+    ("silence", "state", "looks", "cause", "words"),
+    [
+        (1, "RUNNING", 0, "lost", "nothing is seen of it any more"),
+        (1, "RUNNING", 12, "", ""),
+        (1, "SUSPENDED", 0, "", ""),
+        (math.inf, "RUNNING", 0, "", ""),  # one that an earlier Coach has started gives no sign
+    ],
+    ids=["silent", "shows that it lives", "suspended", "gives no signs"],
+)
+def test_a_worker_of_which_nothing_is_seen_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silence: float, state: str, looks: int, cause: str, words: str
+) -> None:
+    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $* >> {tmp_path}/cancelled\n")
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(attempt, "LOOK_SECONDS", 0.2)
+    at = make(tmp_path, "", silence=silence)
+    at.tell(seconds=90)
+    path = at.folder / "rank-0.log"
+    path.write_text("1 began n7\n")
+    at.seen(entry(state))
+
+    async def beside() -> None:
+        for look in range(12):
+            await asyncio.sleep(0.2)
+            if look < looks:
+                os.utime(path)
+        if (tmp_path / "cancelled").exists():
+            at.seen(entry("CANCELLED"))
+        else:
+            with path.open("a") as file:
+                file.write('2 ended {"code": 0, "cause": "", "words": "", "seconds": 1}\n')
+
+    ended = follow(at, tmp_path / "worker.log", SimpleNamespace(mark=0), beside=beside)
+    assert (ended.cause, (tmp_path / "cancelled").exists()) == (cause, bool(cause))
     assert words in ended.words
 
 

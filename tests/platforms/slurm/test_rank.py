@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import json
 import os
@@ -74,6 +75,48 @@ def test_a_deadline_counts_from_when_it_was_written_by_the_file_systems_clock(tm
     os.utime(at.folder / "control", (time.time() - 100, time.time() - 100))
     start(at).wait()
     assert (ended(at)["cause"], said(at, "line")) == ("deadline", []), "it was not even started"
+
+
+def test_a_file_system_that_hangs_does_not_keep_a_program_beyond_its_deadline(tmp_path: Path) -> None:
+    at = attempt(tmp_path, "import time\nprint('runs')\ntime.sleep(1000)")
+    at.tell(seconds=3)
+    process = start(at)
+    until(lambda: said(at, "line"))
+    os.mkfifo(at.folder / "hangs")
+    (at.folder / "hangs").replace(at.folder / "control")  # who opens it waits for ever
+    process.wait()
+    assert (ended(at)["cause"], ended(at)["code"]) == ("deadline", 143)
+
+
+def test_a_worker_that_lives_and_is_not_seen_has_ended_when_it_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scancel").symlink_to("/bin/false")  # Slurm does not answer either
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("COACH_SLURM_INTERVAL", "0.1")
+    at = attempt(tmp_path, "import time\nprint('runs')\ntime.sleep(1000)")
+    at.tell(seconds=3)
+    process = start(at)
+    until(lambda: said(at, "line"))
+    os.mkfifo(at.folder / "hangs")
+    (at.folder / "hangs").replace(at.folder / "control")
+    time.sleep(1)  # it looks every half second, and sees no later word
+    asyncio.run(at.give_up())
+    assert ended(at)["cause"] == "deadline"
+    process.wait()
+
+
+def test_a_program_that_prints_nothing_gives_signs_of_life(tmp_path: Path) -> None:
+    at = attempt(tmp_path, "import time\ntime.sleep(1000)")
+    at.tell(seconds=90)
+    process = start(at)
+    until(lambda: said(at, "began"))
+    log = at.folder / "rank-0.log"
+    first = log.stat().st_mtime_ns
+    until(lambda: log.stat().st_mtime_ns > first)
+    assert not said(at, "line")
+    at.tell(end=0, cause="asked")
+    process.wait()
 
 
 def test_a_deadline_that_is_renewed_lets_it_go_on(tmp_path: Path) -> None:
