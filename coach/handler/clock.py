@@ -58,21 +58,25 @@ class Clock:
             )  # fmt: skip
 
 
-def refuse_gap(then: float, now: float, accounts: Iterable[Account]) -> None:
-    """Say a gap of more than a day between the time `then` that a handler left and `now`.
+class ClockGapError(UserError):
+    """The machine's clock has gone on by more than a day, and budgets over jobs would begin another period by it."""
 
-    Raises UserError where a budget over jobs would begin its next period by it: a clock that is wrong would give it
-    new money.
+
+def refuse_gap(then: float | None, now: float, accounts: Iterable[Account]) -> None:
+    """Say a gap of more than a day between the time `then` that a handler left, if any did, and `now`.
+
+    Raises ClockGapError where a budget over jobs would begin its next period by it: a clock that is wrong would give
+    it new money.
     """
-    if now - then <= DAY:
+    if then is None or now - then <= DAY:
         return
     days = (now - then) / DAY
     gap = f"the last handler was here at {_day(then)}, this machine's clock says {_day(now)}, {days:.1f} days"
     moved = [one.name for one in accounts if not one.removed and one.period.start(then) != one.period.start(now)]
     if moved:
-        raise UserError(
+        raise ClockGapError(
             f"{gap} later: {', '.join(moved)} would begin another period. If the clock is wrong, set it; "
-            "if it is right, say so once: coach serve --clock-is-right"
+            "if it is right, say so once: coach doctor --clock-is-right"
         )
     log.warning("%s later", gap)
 

@@ -35,7 +35,7 @@ from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Model
 from coach.handler import accounts, warm_up
-from coach.handler.clock import Clock, refuse_gap
+from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
 from coach.handler.price_changes import LOOK_SECONDS, changed
 from coach.handler.state.checkpoints import obsolete
@@ -60,8 +60,8 @@ class Handler:
     """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`.
 
     `jobs`: those of the journal, where they were read since it was opened for writing. `resumed`: names of jobs that
-    are resumed at once; None: all that no user stopped. Of them programs that still run go on. `clock_is_right`: also
-    where no handler was here for more than a day (`coach.handler.clock`).
+    are resumed at once; None: all that no user stopped. Of them programs that still run go on. `clock`: in the
+    place of the machine's from the journal's last record on.
     """
 
     def __init__(
@@ -72,9 +72,8 @@ class Handler:
         jobs: Mapping[str, Job] | None = None,
         resumed: Collection[str] | None = None,
         *,
-        clock_is_right: bool = False,
+        clock: Clock | None = None,
     ) -> None:
-        self._clock_is_right = clock_is_right
         self._read = jobs
         self._resumed = resumed
         #: The pods that an earlier handler left and that go on, and the epochs of theirs that run.
@@ -82,7 +81,7 @@ class Handler:
         self._going_on: list[act.RunEpoch] = []
         self._platform = platform
         self._journal = journal
-        self._clock = Clock(journal.last_at())
+        self._clock = clock or Clock(journal.last_at())
         placement = Placement.DEFAULT if platform.places_pods else Placement.GANG
         self._reducer = Reducer(policy, placement, self._decide)
         #: How many of the last decisions took longer than the policy's `slow_after`.
@@ -121,7 +120,6 @@ class Handler:
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
         self._reducer.accounts = self._journal.accounts(self._reducer.jobs)
-        self._refuse_gap()
         # While the platform opens, which leaves a core free. The first decision waits for both.
         importing = asyncio.create_task(asyncio.to_thread(warm_up.for_fits))
         cluster = await self._platform.open(self)
@@ -143,17 +141,6 @@ class Handler:
         self._start(self._follow_prices())
         self._start(self._catch_up())
         return self
-
-    def _refuse_gap(self) -> None:
-        """Raises UserError where the machine's clock may be wrong, and budgets depend on it."""
-        if self._journal.left_at is None or self._clock_is_right:
-            return
-        then = max(self._journal.left_at, self._journal.last_at())
-        try:
-            refuse_gap(then, self.now(), self.accounts.known.values())
-        except UserError:
-            self._journal.beat(then)  # the next one is asked, too
-            raise
 
     async def __aexit__(self, *_: object) -> None:
         self._loop.cancel()

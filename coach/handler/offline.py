@@ -10,6 +10,7 @@ from coach.core.cluster import Pod
 from coach.core.errors import PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.spec.job import TrainingJob
+from coach.handler.clock import Clock, ClockGapError, refuse_gap
 from coach.handler.handler import Handler
 from coach.handler.session import suspend_orphans
 from coach.handler.state.journal import Journal
@@ -58,9 +59,14 @@ def cancel(journal: Journal, names: Sequence[str]) -> None:
 
 
 async def _cancel(journal: Journal, names: Sequence[str]) -> None:
-    suspend_orphans(journal)
-    # Nothing starts, so no budget's next period is spent from, whatever the clock says.
-    async with Handler(NullPlatform(), journal, policy("coach"), clock_is_right=True) as handler:
+    clock, then = Clock(journal.last_at()), journal.left_at or 0.0
+    try:
+        refuse_gap(journal.left_at, clock.now(), journal.accounts({}).known.values())
+    except ClockGapError:  # whether the clock is right is asked when money could be spent
+        clock = Clock(then, lambda: then)
+    suspend_orphans(journal, at=clock.now())
+    async with Handler(NullPlatform(), journal, policy("coach"), clock=clock) as handler:
         for name in names:
             handler.cancel(name)
         await handler.wait(lambda: all(handler.jobs[name].ended for name in names))
+    journal.beat(clock.now())

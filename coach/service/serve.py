@@ -56,7 +56,7 @@ class Serving:
     only the functions have, in which job files may name paths too.
     `host_names`: those by which browsers may reach the page. `companion` runs as long as
     the service does. `notify`: who is sent messages (`coach.service.views.messages`); empty where none is sent.
-    `lead`: of several handlers this one leads, by a lease. `clock_is_right` as in `Handler`.
+    `lead`: of several handlers this one leads, by a lease. `clock_is_right` as in `StateDirectory.open_journal`.
     """
 
     home: StateDirectory
@@ -94,7 +94,7 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
             token = endpoint.own_token(serving.home)
         endpoint.read_token(token)
         listening = stack.enter_context(listen(serving.host, serving.port))
-        journal = _journal(serving.home, serving.lead)
+        journal = _journal(serving)
         stack.callback(journal.close)
         past = serving.home.past()
         running = _Running(serving, journal, past, listening, token, ready, planning.close)
@@ -104,12 +104,11 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
             return INTERRUPTED
 
 
-def _journal(home: StateDirectory, lead: Lead | None) -> Journal:
+def _journal(serving: Serving) -> Journal:
+    home, lead = serving.home, serving.lead
+    leads = () if lead is None else (lead.term, lead.set_waiting)
     try:
-        if lead is None:
-            journal = home.open_journal(home.journal(1))
-        else:
-            journal = home.open_journal(home.journal(1), lead.term, lead.set_waiting)
+        journal = home.open_journal(home.journal(1), *leads, clock_is_right=serving.clock_is_right)
     except JournalBusyError as error:
         raise UserError(
             f"{error}: `coach run` runs there now; let it end, stop it with Ctrl-C, or set COACH_HOME to another folder"
@@ -148,8 +147,7 @@ class _Running:
         handler: Handler | None = None
         platform = serving.make_platform(serving.home, lambda: handler.now() if handler else 0.0)
         own = {name: one.job for name, one in self.past.items() if one.journal == self.journal.path}
-        clock_is_right = serving.clock_is_right
-        handler = Handler(platform, self.journal, serving.policy, own, clock_is_right=clock_is_right)
+        handler = Handler(platform, self.journal, serving.policy, own)
         service = Service(
             serving.home,
             handler,

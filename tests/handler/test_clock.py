@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import time
@@ -12,13 +11,13 @@ import pytest
 
 from coach.core.errors import UserError
 from coach.core.jobs import events as ev
-from coach.core.policies.coach import CoachPolicy
-from coach.handler import offline
+from coach.handler import accounts, offline
 from coach.handler.clock import DAY, FOLLOWS, Clock
-from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import StateDirectory
+from coach.service.journal_checks import clock_checks
+from coach.service.schemas import Status
 from tests.core.lifecycle.faulty_cluster import spec
-from tests.handler.fake_platform import FakePlatform
 
 
 class Machine:
@@ -75,52 +74,69 @@ def test_a_journal_that_is_ahead_of_the_machine_is_gone_on_with_and_said(caplog:
     assert "400.0 days before the time of the last record" in caplog.text
 
 
-def left(path: Path, days: float, period: str) -> None:
-    """A journal that a handler left so many days ago, with an account."""
+def left(home: StateDirectory, days: float, period: str) -> None:
+    """The first journal, which a handler left so many days ago, with an account and a job that it does not pay."""
     at = time.time() - days * DAY
-    with contextlib.closing(Journal.write(path)) as journal:
+    with contextlib.closing(Journal.write(home.journal(1))) as journal:
         journal.append([ev.AccountSet(at, "team", 10**9, "USD", period, "UTC")])
+        journal.append([ev.JobSubmitted(at, "a", spec("a"), "file:///c"), ev.SuspendRequested(at, "a", True)])
         journal.beat(at)
 
 
-def start(path: Path, *, clock_is_right: bool = False) -> None:
-    async def main() -> None:
-        with contextlib.closing(Journal.write(path)) as journal:
-            async with Handler(FakePlatform(), journal, CoachPolicy(), clock_is_right=clock_is_right):
-                pass
+def start(home: StateDirectory, *, clock_is_right: bool = False) -> None:
+    home.open_journal(home.journal(1), clock_is_right=clock_is_right).close()
 
-    asyncio.run(main())
+
+ASKED = r"40\.\d days later: team would begin .* coach doctor --clock-is-right"
 
 
 @pytest.mark.parametrize("period", ["month", "week", "30d"])
 def test_a_period_begins_after_a_gap_only_when_the_clock_is_said_to_be_right(tmp_path: Path, period: str) -> None:
-    path = tmp_path / "journal.db"
-    left(path, 40, period)
+    home = StateDirectory(tmp_path)
+    left(home, 40, period)
     for _ in range(2):  # not only at the first try
-        with pytest.raises(UserError, match=r"40\.\d days later: team would begin .* coach serve --clock-is-right"):
-            start(path)
-    start(path, clock_is_right=True)
-    start(path)  # said once
+        with pytest.raises(UserError, match=ASKED):
+            start(home)
+    start(home, clock_is_right=True)
+    start(home)  # said once
+
+
+def test_the_confirmation_is_one_for_all_commands(tmp_path: Path) -> None:
+    home = StateDirectory(tmp_path)
+    left(home, 40, "month")
+    with pytest.raises(UserError, match=ASKED):
+        accounts.set_account(home, accounts.terms("other", 1.0, "USD", "ever", "UTC", ""))
+    (check,) = clock_checks(home)
+    assert check.status is Status.OK
+    accounts.set_account(home, accounts.terms("other", 1.0, "USD", "ever", "UTC", ""))
+    start(home)
+
+
+def test_a_job_of_no_account_runs_beside_the_accounts_that_wait_to_be_asked(tmp_path: Path) -> None:
+    home = StateDirectory(tmp_path)
+    left(home, 40, "month")
+    with contextlib.closing(home.open_journal()) as journal:
+        assert journal.path == home.journal(2)
+    with pytest.raises(UserError, match=ASKED):
+        start(home)
 
 
 @pytest.mark.parametrize(("days", "period"), [(40, "ever"), (0.5, "30d")])
 def test_other_gaps_keep_nobody_from_starting(
     tmp_path: Path, days: float, period: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "journal.db"
-    left(path, days, period)
+    home = StateDirectory(tmp_path)
+    left(home, days, period)
     with caplog.at_level(logging.WARNING):
-        start(path)
+        start(home)
     assert ("this machine's clock says" in caplog.text) == (days > 1)
 
 
 def test_a_job_is_cancelled_without_a_handler_whatever_the_clock_says(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    left(path, 40, "month")
-    with contextlib.closing(Journal.write(path)) as journal:
-        at = time.time() - 40 * DAY
-        journal.append([ev.JobSubmitted(at, "a", spec("a"), "file:///c"), ev.SuspendRequested(at, "a", True)])
-        journal.beat(at)
-    with contextlib.closing(Journal.write(path)) as journal:
+    home = StateDirectory(tmp_path)
+    left(home, 40, "month")
+    with contextlib.closing(home.open_journal(home.journal(1), clock_is_right=True)) as journal:
         offline.cancel(journal, ["a"])
         assert journal.jobs()["a"].ended
+    with pytest.raises(UserError, match=ASKED):
+        start(home)  # it was not answered by the way

@@ -537,5 +537,6 @@ WRONG = {
         coach doctor --also pbs
         coach doctor now
         coach doctor --repair
+        coach doctor --journal --clock-is-right
     """,
 }

@@ -22,6 +22,13 @@ def command(
     repair: Annotated[
         bool, typer.Option("--repair", help="With --journal: put what is whole in the place of a damaged journal.")
     ] = False,
+    clock_is_right: Annotated[
+        bool,
+        typer.Option(
+            "--clock-is-right",
+            help="Let budgets over jobs begin their next period, though no handler was here for more than a day.",
+        ),
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Check whether this machine can run jobs.
@@ -39,19 +46,23 @@ def command(
       coach doctor --also slurm
       coach doctor --journal
       coach doctor --journal --repair
+      coach doctor --clock-is-right
     """
     from coach.cli.operations import operations
     from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
-    from coach.service.journal_checks import journal_checks, repair_checks
+    from coach.service.journal_checks import clock_checks, journal_checks, repair_checks
     from coach.service.schemas import Status
 
     if repair and not journal:
         raise UserError("--repair is of journals: coach doctor --journal --repair")
-    check_journals = repair_checks if repair else journal_checks
+    if clock_is_right and journal:
+        raise UserError("--clock-is-right and --journal are two questions; ask them one after the other")
+    of_journals = clock_checks if clock_is_right else repair_checks if repair else journal_checks
     screen = console()
     with screen.status("looking") if output is Format.TABLE else contextlib.nullcontext(), operations() as coach:
-        found = list(check_journals(StateDirectory.default())) if journal else coach.checks(also or ())
+        asked = journal or clock_is_right
+        found = list(of_journals(StateDirectory.default())) if asked else coach.checks(also or ())
         for check in found:
             if output is Format.TABLE:
                 style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]

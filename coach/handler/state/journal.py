@@ -76,7 +76,7 @@ class Journal:
     """An open journal. `Journal.write(path)` for the one handler, `Journal.read(path)` for all others."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str] | None, token: int) -> None:
-        #: Last heartbeat of the handler before this one, seconds since 1970; None where there was none.
+        #: When the handler before this one was last here, seconds since 1970; None where there was none.
         self.left_at: float | None = None
         self.path = path
         #: Called before each transaction: it waits, or ends the process, where this handler may not write.
@@ -116,8 +116,9 @@ class Journal:
             lock.write(f"{os.getpid()} {socket.gethostname()}\n")
             lock.flush()
         journal = cls(path, connection, lock, token)
-        journal.left_at = left_at
-        journal.beat(Clock(journal.last_at()).now())
+        last_at = journal.last_at()
+        journal.left_at = left_at if left_at is None else max(left_at, last_at)
+        journal.beat(Clock(last_at).now())
         return journal
 
     @classmethod

@@ -29,6 +29,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
+from coach.handler.clock import Clock, ClockGapError, refuse_gap
 from coach.handler.private_files import make_folder, open_lock, opener, state_folder, tighten
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
@@ -227,18 +228,37 @@ class StateDirectory:
                 new.replace(file)
 
     def open_journal(
-        self, wanted: Path | None = None, term: int | None = None, waits: Callable[[bool], None] = lambda _: None
+        self,
+        wanted: Path | None = None,
+        term: int | None = None,
+        waits: Callable[[bool], None] = lambda _: None,
+        *,
+        clock_is_right: bool = False,
     ) -> Journal:
         """The `wanted` journal, or the first that no other handler has, for writing; the others as in `Journal.write`.
 
-        Raises JournalBusyError where the wanted one is taken, UserError where all are.
+        Raises JournalBusyError where the wanted one is taken, UserError where all are, and, unless `clock_is_right`,
+        ClockGapError where the wanted one's budgets over jobs would begin another period after more than a day.
         """
         if wanted is not None:
-            return Journal.write(wanted, term, waits)
+            return _opened(Journal.write(wanted, term, waits), clock_is_right)
         for number in range(1, MAX_JOURNALS + 1):
-            with contextlib.suppress(JournalBusyError):
-                return Journal.write(self.journal(number))
+            with contextlib.suppress(JournalBusyError, ClockGapError):
+                return _opened(Journal.write(self.journal(number)), clock_is_right)
         raise UserError(f"{self.path}: {MAX_JOURNALS} handlers run already; wait for one to end: coach ps")
+
+
+def _opened(journal: Journal, clock_is_right: bool) -> Journal:
+    """`journal`, or what `refuse_gap` raises; then the next one is asked, too."""
+    try:
+        if not clock_is_right:
+            refuse_gap(journal.left_at, Clock(journal.last_at()).now(), journal.accounts({}).known.values())
+    except BaseException:
+        if journal.left_at is not None:
+            journal.beat(journal.left_at)
+        journal.close()
+        raise
+    return journal
 
 
 def unknown_job(name: str, known: Iterable[str]) -> UserError:

@@ -111,7 +111,7 @@ class Here(Operations):
             return row
         if past.held:
             raise UserError(f"another `coach run` has {name} now: stop it there with Ctrl-C, then cancel it")
-        with contextlib.closing(self.home.open_journal(past.journal)) as journal:
+        with contextlib.closing(self.home.open_journal(past.journal, clock_is_right=True)) as journal:
             offline.cancel(journal, [name])
         self.__exit__()
         return self._answers.service.row(name)
