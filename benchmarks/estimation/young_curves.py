@@ -1,6 +1,6 @@
 """How well the end of a job is predicted from its first epochs, and the calibration of what is shown.
 
-    python -m benchmarks.estimation.young_curves [FOLDER]   # a minute of a core; results/estimators/young-curves.md
+    python -m benchmarks.estimation.young_curves [FOLDER]    # three minutes; results/estimators/young-curves.md
 
 *Tasks*: all twelve of TaskSet as published in releaunifreiburg/DPL (FOLDER, by default
 ~/.cache/coach/dpl/data/taskset: `git clone --depth 1 https://github.com/releaunifreiburg/DPL ~/.cache/coach/dpl`), five
@@ -22,6 +22,8 @@ they are in `coach.core.estimation.calibration`; *left out*: with those of all o
 *Width*: the upper over the lower bound of the rest, geometric mean. *Median*: of the whole job's predicted epochs, over
 the true ones. *Rising metrics* are few, of some tasks a single case: beside what all tasks alike give, the 95 %
 interval over tasks drawn again, and the share of all cases.
+
+*Courses*: the same curves, predicted with the factors above (left out), as jobs report them otherwise (COURSES).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,8 +71,13 @@ PROGRAMS: dict[str, Metric] = {
 }
 #: Fewer epochs are left than this: whole numbers, of which an interval can't leave one out.
 FEW = 5
+#: Predictions of a course, at least.
+FEWEST = 50
 #: Times that tasks are drawn again.
 DRAWN = 2000
+#: Of other courses: values before the curve that get worse, by how much of its way; where a restart is, and how many
+#: values it repeats; and all mini-epochs together.
+WARM_UP, WORSE, RESTART, REPEATED, MINI = 3, 0.3, 6, 3, 0.4
 QUANTILES = (0.1, 0.5, 0.9)
 Factors = Mapping[int, tuple[float, float, float]]
 
@@ -132,14 +139,15 @@ def values_of(file: Path) -> list[float]:
         return [float(row["metric"]) for row in csv.DictReader(lines)]
 
 
-def power_laws() -> Task:
+def power_laws(epochs: int = LONG) -> Task:
     """`a + 2 / x^p` with noise of 1 %."""
-    dice, x = np.random.default_rng(SEED), np.arange(1.0, LONG + 1.0)
-    curves = [
-        (dice.uniform(0, 0.5) + 2.0 / x ** dice.uniform(0.3, 1.5) * np.exp(0.01 * dice.standard_normal(LONG))).tolist()
-        for _ in range(LAWS)
-    ]
-    return Task("power laws", "power laws", "loss", curves)
+    dice, x = np.random.default_rng(SEED), np.arange(1.0, epochs + 1.0)
+
+    def law() -> FloatArray:
+        level, power = dice.uniform(0, 0.5), dice.uniform(0.3, 1.5)
+        return np.asarray(level + 2.0 / x**power * np.exp(0.01 * dice.standard_normal(epochs)))
+
+    return Task("power laws", "power laws", "loss", [law().tolist() for _ in range(LAWS)])
 
 
 def tasks(folder: Path) -> list[Task]:
@@ -167,21 +175,69 @@ def targets(values: Sequence[float], sign: float, hits: int) -> Iterator[tuple[i
                 break
 
 
-def observed(task: Task) -> list[Row]:
+class Course(NamedTuple):
+    """A curve as a job reports it: where its values are, in epochs. `before`: how many are of mini-epochs."""
+
+    x: Sequence[float]
+    values: Sequence[float]
+    before: int = 0
+
+
+def plain(values: Sequence[float], _sign: float = 1.0) -> Course:
+    """A value after each epoch."""
+    return Course([float(x) for x in range(1, len(values) + 1)], values)
+
+
+def each(step: int, values: Sequence[float]) -> Course:
+    """Every `step`-th of them."""
+    kept = values[step - 1 :: step]
+    return Course([step * float(x) for x in range(1, len(kept) + 1)], kept)
+
+
+def warmed_up(values: Sequence[float], sign: float) -> Course:
+    """WARM_UP values before them that get worse, by WORSE of the whole way."""
+    way = max(sign * (values[0] - value) for value in values)
+    first = [values[0] - sign * WORSE * way * (WARM_UP - number) / WARM_UP for number in range(WARM_UP)]
+    return plain([*first, *values])
+
+
+def restarted(values: Sequence[float], _sign: float) -> Course:
+    """After RESTART values the last REPEATED of them once more: of a program that does not name its epochs."""
+    return plain([*values[:RESTART], *values[RESTART - REPEATED :]])
+
+
+def with_mini_epochs(values: Sequence[float], _sign: float) -> Course:
+    """The first value is of a mini-epoch; all of these together are MINI of an epoch."""
+    return Course([MINI / 8, *(MINI + x for x in range(1, len(values)))], values, 1)
+
+
+COURSES: dict[str, Callable[[Sequence[float], float], Course]] = {
+    "a value each epoch": plain,
+    "only each 5th value": lambda values, _: each(5, values),
+    "mini-epochs: one value before, and a part of an epoch": with_mini_epochs,
+    "warm-up: three values before that get worse": warmed_up,
+    "restart after 6 values: 3 of them again": restarted,
+}
+#: Epochs between two values of power laws that are so many times as long.
+RARE = 20
+
+
+def observed(task: Task, course: Callable[[Sequence[float], float], Course] = plain) -> list[Row]:
     """Each case of a task after each number of values."""
-    rows = []
-    for number, values in enumerate(task.curves):
+    rows, sign = [], 1.0 if task.metric == "loss" else -1.0
+    for number, measured in enumerate(task.curves):
         hits = (3, 1)[number % 2]
-        cases = list(targets(values, 1.0 if task.metric == "loss" else -1.0, hits))
+        x, values, before = course(measured, sign)
+        cases = list(targets(values[before:], sign, hits))
         for seen in SEEN:
             left = [(last, target) for last, target in cases if last > seen]
             if not left:
                 break
-            points = [CurvePoint(float(x), value) for x, value in enumerate(values[:seen], 1)]
-            model = fit_convergence(points, task.metric)
+            points = [CurvePoint(*one) for one in zip(x, values, strict=True)][: before + seen]
+            model, now, step = fit_convergence(points, task.metric), x[before + seen - 1], x[-1] - x[-2]
             for last, target in left:
-                end = model.epochs_to(target, hits, float(seen))
-                rows.append(Row(task._replace(curves=()), seen, last, end and end + -float(seen)))
+                end = model.epochs_to(target, hits, now)
+                rows.append(Row(task._replace(curves=()), seen, last, end and (end + -now) * (1.0 / step)))
     return rows
 
 
@@ -293,8 +349,43 @@ def line(name: str, rows: Sequence[Row], fitted: Mapping[str, Factors], left_out
     return f"| {' | '.join(cells)} |"
 
 
-def page(rows: Sequence[Row]) -> str:
-    """Markdown: the table, and the factors."""
+def reported(name: str, rows: Sequence[Row], left_out: Mapping[str, Factors]) -> list[str]:
+    """Rows of the table of courses: inside, width and no solution, by how many values were seen."""
+    cells: list[list[str]] = [[], [], []]
+    for seen in SEEN:
+        of = [row for row in rows if row.seen == seen and row.last >= SHORTEST]
+        found = [row for row in of if row.predicted is not None]
+        held = verdict(found, left_out) if len(of) >= FEWEST and found else None
+        cells[0].append(f"{100 * held.inside:.0f}" if held else "")
+        cells[1].append(f"{held.width:.1f}" if held else "")
+        cells[2].append(f"{100 * (1 - len(found) / len(of)):.0f}" if len(of) >= FEWEST else "")
+    measures = ("inside, %", "width", "no solution, %")
+    return [f"| {name} | {measure} | {' | '.join(row)} |" for measure, row in zip(measures, cells, strict=True)]
+
+
+def otherwise(given: Sequence[Task], rows: Sequence[Row]) -> list[str]:
+    """The table of courses; `rows` are those of a value each epoch."""
+    groups = dict.fromkeys(row.task.group for row in rows)
+    left_out = {group: factors([row for row in rows if row.task.group != group]) for group in groups}
+    lines = [
+        "",
+        "## Other courses",
+        "",
+        f"| course | | {' | '.join(map(str, SEEN))} |",
+        f"| --- | --- |{' ---: |' * len(SEEN)}",
+    ]
+    for name, course in COURSES.items():
+        lines += reported(
+            name, rows if course is plain else [r for one in given for r in observed(one, course)], left_out
+        )
+    laws = power_laws(RARE * LONG)
+    lines += reported("power laws, a value each epoch", [r for r in rows if r.task.group == laws.group], left_out)
+    rare = observed(laws, lambda values, _: each(RARE, values))
+    return lines + reported(f"power laws of {RARE * LONG} epochs, each {RARE}th value", rare, left_out)
+
+
+def page(rows: Sequence[Row], courses: Sequence[str]) -> str:
+    """Markdown: the table, that of `courses`, and the factors."""
     every = factors(rows)
     groups = dict.fromkeys(row.task.group for row in rows)
     fitted = dict.fromkeys(groups, every)
@@ -315,6 +406,9 @@ def page(rows: Sequence[Row]) -> str:
         *(line(f"at {share:.0%} of a job", at_share(long, share), fitted, left_out) for share in SHARES),
         line(f"at 90%, {FEW} epochs or more left", [r for r in at_share(long, 0.9) if r.rest >= FEW], fitted, left_out),
         line(f"jobs of fewer than {SHORTEST} epochs", [r for r in rows if r.last < SHORTEST], fitted, left_out),
+        *courses,
+        "",
+        "## Factors",
         "",
         "| values seen | lower bound times | median times | upper bound times |",
         "| ---: | ---: | ---: | ---: |",
@@ -327,8 +421,9 @@ def main() -> None:
     """Predict, calibrate and write the page; say whether the product has these factors."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", nargs="?", type=Path, default=PUBLISHED)
-    rows = [row for task in tasks(parser.parse_args().folder) for row in observed(task)]
-    text = page(rows)
+    given = tasks(parser.parse_args().folder)
+    rows = [row for task in given for row in observed(task)]
+    text = page(rows, otherwise(given, rows))
     RESULT.write_text(text, encoding="utf-8")
     print(text)
     if (found := factors(rows)) != calibration.FACTORS:

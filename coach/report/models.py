@@ -13,6 +13,7 @@ from coach.core.jobs.epoch import CURVE_EPOCHS
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
+from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS
 from coach.report import formatting
 from coach.report.row_types import SpeedRow, bounds
 
@@ -112,7 +113,8 @@ def curve_words(job: Job) -> str:
         )
     last, chance = forecast.expected_last(job), model.chance(job.target)
     if last is None:
-        return f"{goes}; it sees no way to {job.target:g}"
+        young = f"too early to say whether {job.target:g} is held"  # values that get worse at first often turn
+        return f"{goes}; {young if seen < HOPELESS_EPOCHS else f'it sees no way to {job.target:g}'}"
     spread = f"{last.low:.0f} to {last.high:.0f}"
     held = f"after {last.expected:.0f} {formatting.epochs(job.spec)} ({spread})"
     if chance < LIKELY:
