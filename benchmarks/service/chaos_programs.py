@@ -117,6 +117,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def write(rows: Sequence[dict[str, Any]], where: str) -> None:
     """The table by victim; runs in which the job ended before the fault are not counted."""
     hit = [row for row in rows if int(row["struck"]) or row["lost"]]
+    if not hit:
+        return
     table = []
     groups: dict[str, list[dict[str, Any]]] = {
         victim.value: [row for row in hit if row["victim"] == victim.value] for victim in VICTIMS[where]

@@ -23,7 +23,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder
 from coach.platforms.local.function_log import FunctionLog
-from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run, Signalled
+from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run, RunningPrograms, Signalled
 from coach.platforms.local.supervisor import Ended
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.collector import LAST_CHARACTERS, LAST_LINES
@@ -62,12 +62,10 @@ class LoggedRun(Run):
 
     def __init__(self, order: EpochOrder, changing: Callable[[], float], signalled: Signalled) -> None:
         """`changing`: seconds since the program before it was asked to end for a change; 0 where there was none."""
-        spec, program = order.spec.spec, order.spec.spec.program
-        assert program is not None
+        spec = order.spec.spec
         super().__init__(spec, order.action, 0.0, signalled)
         self.job = order.action.job
         self._changing = changing
-        self.resumes = program.resumes
         self.wanted = Wanted.of(spec)
         #: The time in the log of the last report that counts.
         self.mark = order.mark
@@ -122,11 +120,22 @@ class LoggedRun(Run):
         if self._later:
             self._next = 0.0  # it was made long ago
         self._read_on()
-        report = replace(await super().report(stall, by_reports=by_reports), mark=self.mark)
+        return await super().report(stall, by_reports=by_reports)
+
+    def _taken(self) -> EpochReport:
+        report = replace(super()._taken(), mark=self.mark)
         if report.warm_up_samples:  # the first: pods end, are placed, and start
             report = replace(report, stop_seconds=max(0.0, self._changing() - report.train_seconds))
         self._ends = self.mark + round(1e9 * max(SHORTEST_INTERVAL, SHORTEST_PART * self._last))
         return report
+
+    def unheard(self) -> list[EpochReport]:
+        """See `Run.unheard`; read in the log."""
+        found = super().unheard()
+        while self._later:
+            self._read_on()
+            found += super().unheard()
+        return found
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`, when they get SIGTERM."""
@@ -190,16 +199,13 @@ class LoggedRun(Run):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class LoggedPrograms:
+class LoggedPrograms(RunningPrograms):
     """The programs of all jobs of a handler."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+        super().__init__(now)
         #: By job: when its last program was asked to end, until it is started again.
         self._ended: dict[str, float] = {}
-        self._runs: dict[str, LoggedRun] = {}
-        self._epochs: dict[str, LoggedRun] = {}
-        self._ending: dict[str, LoggedRun] = {}
 
     def lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """Report a worker as lost, and end what is left of it."""
@@ -232,6 +238,8 @@ class LoggedPrograms:
     async def run_epoch(self, order: EpochOrder, progress: object = None) -> tuple[EpochReport, int]:
         """Wait for the program's next report; nothing is called for it. Raises EpochError."""
         action = order.action
+        if (late := self.late(action)) is not None:
+            return late, 0
         run = self._runs.get(action.job)
         if run is None or run.group != action.group:
             began, now = self._ended.pop(action.job, None), self._now
@@ -241,21 +249,16 @@ class LoggedPrograms:
             run.not_found = partial(self.not_found, action.job)
             await run.start([self.worker(pod, order) for pod in sorted(action.pods)])
         self._extend(run, order.due)
-        self._epochs[action.token] = run
+        program = order.spec.spec.program
+        assert program is not None
         try:
-            program = order.spec.spec.program
-            assert program is not None
             # How much the processes of a worker compute is not known: a hang is the absence of reports.
-            stall = None if program.stall_timeout is None else action.stall_timeouts
-            return await run.report(stall, by_reports=True), 0
+            return await self.report(order, run, by_reports=True, stall=program.stall_timeout is not None), 0
         except EpochError as error:
-            self._runs.pop(action.job, None)
             if not run.stopped and error.reason is not Reason.PROGRAM_ENDED:
                 for pod in action.pods:  # another attempt needs others
                     self.lose(pod, Reason.FUNCTION_LOST, str(error))
             raise
-        finally:
-            del self._epochs[action.token]
 
     def _extend(self, run: LoggedRun, due: float) -> None:
         until = self.until(run, due)
@@ -266,11 +269,6 @@ class LoggedPrograms:
         """Let the program of a running epoch go on until `due`."""
         if token in self._epochs:
             self._extend(self._epochs[token], due)
-
-    async def stop_epoch(self, token: str, reason: Reason) -> None:
-        """End the program of a running epoch, which then raises EpochError with `reason`."""
-        if token in self._epochs:
-            await self._epochs[token].end(self._epochs[token].grace, reason)
 
     def lost(self, pod: PodId, words: str) -> None:
         """The cluster lost a worker of a program that is followed."""
@@ -288,19 +286,9 @@ class LoggedPrograms:
 
     async def end_program(self, job: str) -> None:
         """End a job's program in its grace period."""
-        if (run := self._runs.pop(job, None)) is not None:
-            self._ended[job], self._ending[job] = self._now(), run
-            try:
-                await run.saved()
-                await run.end(run.grace)
-            finally:
-                del self._ending[job]
-
-    async def kill_program(self, job: str) -> None:
-        """End a job's program now."""
-        for runs in (self._runs, self._ending):
-            if job in runs:
-                runs[job].kill()
+        if job in self._runs:
+            self._ended[job] = self._now()
+        await super().end_program(job)
 
     async def follow_none(self) -> None:
         """Follow no program any more."""

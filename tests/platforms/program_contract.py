@@ -120,6 +120,16 @@ class ProgramContract(ABC):
         job, _ = self.trained(tmp_path, script, budget={"amount": 0.012, "currency": "EUR"}, gracePeriod=1)
         assert job.reason is Reason.BUDGET_SPENT
 
+    def test_what_a_program_reports_while_it_leaves_counts_once(self, tmp_path: Path) -> None:
+        script = LEARNS.replace("    sys.exit(0)", "    global leaving; leaving = True")
+        script += "    if 'leaving' in globals(): sys.exit(0)\n"  # with the epoch that it is in
+        target = {"metric": "val_loss", "value": 0.05, "epochsInARow": 1}
+        job, records = self.trained(tmp_path, script, workers={"min": 1, "max": 2}, resumes=True, target=target)
+        assert job.reason is Reason.TARGET_REACHED
+        assert len((self.checkpoints(tmp_path) / "starts-0").read_text().split()) > 1, "it left"
+        reported = [record.report.at_epoch for record in records if isinstance(record, ev.EpochFinished)]
+        assert reported == list(range(1, 21))
+
     def test_workers_change_by_restart(self, tmp_path: Path) -> None:
         target = {"metric": "val_loss", "value": 0.05, "epochsInARow": 1}
         job, _ = self.trained(tmp_path, LEARNS, workers={"min": 1, "max": 2}, resumes=True, target=target)

@@ -284,7 +284,7 @@ class LocalPlatform:
 
     async def kill_program(self, job: str) -> None:
         """End a job's program now."""
-        self._programs.kill(job)
+        await self._programs.kill_program(job)
 
     def _not_found(self, job: str, message: str) -> None:
         self._events.metric_not_found(job, message)

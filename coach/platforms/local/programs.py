@@ -213,6 +213,7 @@ class Run:
         self._checkpoints = Checkpoints(_folder(action))
         self._stop_seconds = stopped
         self.grace = spec.grace_period
+        self.resumes = spec.program is not None and spec.program.resumes
         self._metric = spec.metric
         self._target = spec.target
         self._axis = ProgramAxis(action.after_epoch, action.position > 0)
@@ -353,12 +354,27 @@ class Run:
             self._room = min(float(BURST), self._room + (self._last - self._room_at) / interval) - 1.0
             self._room_at = self._last
             found = self._taken()
-            while self._waiting and not self._by_itself(self._waiting[0][0]):
-                self._take_in(*self._waiting.popleft())
+            self._take_waiting()
             return found
         await asyncio.wait({self.over})
         reason, message = self._stopped_because(self.over.result())
         raise EpochError(reason, message, 0)
+
+    def unheard(self) -> list[EpochReport]:
+        """What it has reported and `report` has not returned, once it has ended. It measures no speed of the next."""
+        found = list[EpochReport]()
+        while self._heard.is_set():
+            found.append(self._taken())
+            self._take_waiting()
+        return [
+            replace(report, workers_lost=1, mark=0, warm_up_samples=0, warm_up_seconds=0.0, stop_seconds=0.0)
+            for report in found
+        ]
+
+    def _take_waiting(self) -> None:
+        """Take in what waits and belongs to the next report."""
+        while self._waiting and not self._by_itself(self._waiting[0][0]):
+            self._take_in(*self._waiting.popleft())
 
     def _patience(self, stall: StallTimeouts) -> float:
         return stall.starting if self._counted == 0.0 else stall.training
@@ -502,7 +518,64 @@ def _nothing(_report: ProgramReport, _seconds: float) -> None:
     """Reports of other workers than the first say the same."""
 
 
-class Programs:
+class RunningPrograms:
+    """The programs of all jobs of a handler: of each its run, whose reports are waited for, or which ends."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._runs: dict[str, Any] = {}
+        self._epochs: dict[str, Any] = {}
+        self._ending: dict[str, Any] = {}
+        #: What programs that resume have reported while they left; by the group that comes next.
+        self._unheard: dict[str, list[EpochReport]] = {}
+
+    def late(self, action: RunEpoch) -> EpochReport | None:
+        """What the program of the group before this one has reported while it left: each counts, once."""
+        reports = self._unheard.get(action.group)
+        return reports.pop(0) if reports else None
+
+    async def report(self, order: EpochOrder, run: Run, *, by_reports: bool, stall: bool = True) -> EpochReport:
+        """The next report of a program. `by_reports`, `stall`: as it hangs. Raises EpochError when it has ended."""
+        action = order.action
+        self._epochs[action.token] = run
+        try:
+            return await run.report(action.stall_timeouts if stall else None, by_reports=by_reports)
+        except EpochError:
+            self._runs.pop(action.job, None)
+            self._keep_unheard(run)
+            raise
+        finally:
+            del self._epochs[action.token]
+
+    def _keep_unheard(self, run: Run) -> None:
+        job, _, number = run.group.rpartition(".g")
+        if run.resumes and (reports := run.unheard()):
+            self._unheard[f"{job}.g{int(number) + 1}"] = reports
+
+    async def stop_epoch(self, token: str, reason: Reason) -> None:
+        """End the program of a running epoch, which then raises EpochError with `reason`."""
+        if token in self._epochs:
+            await self._epochs[token].end(self._epochs[token].grace, reason)
+
+    async def end_program(self, job: str) -> None:
+        """End a job's program in its grace period; returns when nothing of it is left."""
+        if (run := self._runs.pop(job, None)) is not None:
+            self._ending[job] = run
+            try:
+                await run.saved()
+                await run.end(run.grace)
+                self._keep_unheard(run)
+            finally:
+                del self._ending[job]
+
+    async def kill_program(self, job: str) -> None:
+        """End a job's program now."""
+        for runs in (self._runs, self._ending):
+            if job in runs:
+                runs[job].kill()
+
+
+class Programs(RunningPrograms):
     """The programs of all jobs on this machine. `logs(job)` is the folder for a job's logs."""
 
     def __init__(
@@ -516,20 +589,19 @@ class Programs:
         """`signalled` is called with a job and a signal that its program got, `not_found` with what it prints instead
         of its metric.
         """
+        super().__init__(now)
         self._not_found = not_found
         self._logs = logs
-        self._now = now
         self._signalled = signalled
         self._devices = devices
-        self._runs: dict[str, Run] = {}
-        self._epochs: dict[str, Run] = {}
-        self._ending: dict[str, Run] = {}
         #: By job: the seconds that its last stop took, until it is started again.
         self._ends: dict[str, float] = {}
 
     async def run_epoch(self, order: EpochOrder, cpus: Callable[[PodId], Sequence[int] | None]) -> EpochReport:
         """Wait for the program's next report; one that does not run yet, with these pods, is started."""
         action = order.action
+        if (late := self.late(action)) is not None:
+            return late
         run = self._runs.get(action.job)
         if run is None or run.group != action.group:
             if run is not None:
@@ -545,26 +617,14 @@ class Programs:
             new = [pod for pod in sorted(action.pods) if pod.name not in run.names]
             await run.change(group, [self._order(order, pod, run, group, cpus(pod)) for pod in new])
         run.extend(self._now(), order.due)
-        self._epochs[action.token] = run
-        try:
-            program = order.spec.spec.program
-            assert program is not None
-            return await run.report(action.stall_timeouts, by_reports=program.stall_timeout is not None)
-        except EpochError:
-            del self._runs[action.job]
-            raise
-        finally:
-            del self._epochs[action.token]
+        program = order.spec.spec.program
+        assert program is not None
+        return await self.report(order, run, by_reports=program.stall_timeout is not None)
 
     def extend_epoch(self, token: str, due: float) -> None:
         """Let the program of a running epoch go on until `due`."""
         if token in self._epochs:
             self._epochs[token].extend(self._now(), due)
-
-    async def stop_epoch(self, token: str, reason: Reason) -> None:
-        """End the program of a running epoch, which then raises EpochError with `reason`."""
-        if token in self._epochs:
-            await self._epochs[token].end(self._epochs[token].grace, reason)
 
     async def lose(self, job: str, why: str) -> None:
         """End a job's program, one of whose devices no longer works."""
@@ -579,20 +639,10 @@ class Programs:
         run = self._runs.get(job)
         if run is not None and kept and run.regroups and await run.leave(self._variables(run, kept)):
             return
-        if (run := self._runs.pop(job, None)) is not None:
-            began, self._ending[job] = self._now(), run
-            try:
-                await run.saved()
-                await run.end(run.grace)
-            finally:
-                del self._ending[job]
+        began = self._now()
+        await self.end_program(job)
+        if run is not None:
             self._ends[job] = self._now() - began
-
-    def kill(self, job: str) -> None:
-        """End a job's program now."""
-        for runs in (self._runs, self._ending):
-            if job in runs:
-                runs[job].kill()
 
     async def close(self) -> None:
         """End all programs at once."""

@@ -75,7 +75,7 @@ class Attempt:
         self.grace: float = order["grace"]
         #: Seconds without a sign of life after which a worker counts as lost: for ever, where it gives none.
         self.silence: float = order.get("silence", math.inf)
-        #: Whether one counts as lost, and until when those that live may run, by `time.monotonic`.
+        #: Whether one counts as lost, and until when the others may run, by `time.monotonic`.
         self.silent, self.paid = False, math.inf
         self.id = ""
         #: When it was no longer needed, on the event loop's clock.
@@ -123,7 +123,7 @@ class Attempt:
         return None
 
     async def give_up(self) -> None:
-        """End it in Slurm. Returns when that is done, or when the lease of a worker has ended that lives unseen."""
+        """End it in Slurm. Returns when that is done, or when the lease of a worker has ended that runs unseen."""
         self.silent = True
         self.tell(end=PEERS_GRACE, cause="asked")
         while not self.over and time.monotonic() < self.paid:

@@ -8,7 +8,7 @@ Slurm's own state does not say it: a job whose tasks were signalled has COMPLETE
 `control` is renewed by the handler: `seconds` after which the program is to end, and with `end` the seconds that it
 then has. Both count from when the file was written, by the clock of the file system, so that no clocks need agree.
 Without a handler nothing renews it, and the program ends; so it does where the file system hangs. Every few seconds the
-log gets a new time of change, by which the handler sees that the worker lives, also while the disk is full.
+log gets a new time of change, by which the handler sees that the worker runs, also while the disk is full.
 """
 
 import base64
@@ -157,7 +157,7 @@ class Program:
             self.ask_to_end("deadline", grace)
 
     def hear(self):
-        """Obey the handler and show it that this worker lives; a file system that hangs stops this thread alone."""
+        """Obey the handler and show it that this worker runs; a file system that hangs stops this thread alone."""
         while True:
             for _ in range(BEAT):
                 time.sleep(CONTROL_LOOK)

@@ -118,7 +118,7 @@ def test_how_it_ended_is_its_own_word_first_then_slurms(
         (1, "SUSPENDED", 0, "", ""),
         (math.inf, "RUNNING", 0, "", ""),  # one that an earlier Coach has started gives no sign
     ],
-    ids=["silent", "shows that it lives", "suspended", "gives no signs"],
+    ids=["silent", "shows that it runs", "suspended", "gives no signs"],
 )
 def test_a_worker_of_which_nothing_is_seen_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silence: float, state: str, looks: int, cause: str, words: str

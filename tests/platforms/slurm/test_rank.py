@@ -88,7 +88,7 @@ def test_a_file_system_that_hangs_does_not_keep_a_program_beyond_its_deadline(tm
     assert (ended(at)["cause"], ended(at)["code"]) == ("deadline", 143)
 
 
-def test_a_worker_that_lives_and_is_not_seen_has_ended_when_it_is_given_up(
+def test_a_worker_that_runs_and_is_not_seen_has_ended_when_it_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scancel").symlink_to("/bin/false")  # Slurm does not answer either
