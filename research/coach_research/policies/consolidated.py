@@ -7,6 +7,7 @@ import numpy as np
 from coach.core.cluster import Allocation
 from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.scheduling.api import IntArray, JobState, NodeId, fitting
+from coach_research.scheduling.incremental import most
 from coach_research.workload import FloatArray, Plan
 
 
@@ -15,10 +16,11 @@ def whole(job: JobState, counts: Allocation) -> FloatArray:
     return counts.workers * job.worker + counts.servers * job.server + job.scheduler
 
 
-def idlest(free: FloatArray, capacity: FloatArray) -> IntArray:
-    """Nodes by the idle share of their resources, summed over resources, largest first; equal ones by number."""
-    idle = np.divide(free, capacity, out=np.zeros_like(free), where=capacity > 0).sum(axis=1)
-    return np.argsort(-idle, kind="stable")
+def idleness(free: FloatArray, capacity: FloatArray, nodes: IntArray) -> FloatArray:
+    """The idle share of the resources of each of `nodes`, summed over resources; that of a lost node is 0."""
+    room, whole = free.take(nodes, axis=0), capacity.take(nodes, axis=0)
+    idle: FloatArray = np.divide(room, whole, out=np.zeros_like(room), where=whole > 0).sum(axis=1)
+    return idle
 
 
 def fewest_nodes(job: JobState, counts: Allocation, free: FloatArray, capacity: FloatArray) -> Plan | None:
@@ -27,10 +29,15 @@ def fewest_nodes(job: JobState, counts: Allocation, free: FloatArray, capacity: 
     Of the nodes that hold all, the idlest (the paper does not say which; most workers can be added there later). The
     servers come first, on the first node of the plan that holds one. None: they do not all fit.
     """
-    order = idlest(free, capacity)
-    alone = np.isin(order, fitting(free, whole(job, counts)))
-    if alone.any():
-        return ((int(order[alone][0]), counts.workers, counts.servers),)
+    alone = fitting(free, whole(job, counts))
+    if len(alone):
+        return ((int(alone[idleness(free, capacity, alone).argmax()]), counts.workers, counts.servers),)
+    if sum(counts) == 1:
+        return None
+    slack = free + TOLERANCE
+    some = (most(slack, job.worker) > 0) | (most(slack, job.server) > 0 if counts.servers else False)
+    nodes = some.nonzero()[0]
+    order = nodes[np.argsort(-idleness(free, capacity, nodes), kind="stable")]
     plan: list[tuple[NodeId, int, int]] = []
     workers, servers = counts
     for node in order.tolist():

@@ -15,7 +15,7 @@ from coach.core.cluster import Allocation
 from coach.simulation.faults import Faults
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
-from coach_research.policies.consolidated import fewest_nodes, idlest
+from coach_research.policies.consolidated import fewest_nodes, idleness
 from coach_research.policies.kod2 import KOD2, scale_in, scale_out, weight
 from coach_research.scheduling.api import JobId, demand
 from coach_research.workload import FloatArray, Plan, Work
@@ -113,7 +113,7 @@ def test_the_first_node_of_a_spread_job_holds_its_scheduler() -> None:
 
 def test_a_lost_node_is_not_idle() -> None:
     free = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
-    assert idlest(free, free).tolist() == [1, 0]
+    assert idleness(free, free, np.array([0, 1])).tolist() == [0.0, 2.0]
 
 
 @given(
