@@ -140,7 +140,7 @@ def test_where_all_jobs_fit_beside_each_other_nobody_moves(policy: str) -> None:
     assert record.column("finished").tolist() == [1000, 1000, 1000, 540]
 
 
-def test_a_round_in_which_all_run_on_looks_at_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_in_which_all_jobs_fit_ask_nobody_who_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = list[int]()
 
     def choose(self: Rounds, view: EngineView) -> dict[JobId, Turn]:
@@ -149,7 +149,9 @@ def test_a_round_in_which_all_run_on_looks_at_no_placement(monkeypatch: pytest.M
 
     chosen = Rounds._choose
     monkeypatch.setattr(Rounds, "_choose", choose)
-    for policy in ("gavel", "tiresias"):
+    for policy in ("gavel", "tiresias", "max-throughput", "sia"):
         rounds.clear()
         assert finished(policy, [job(0, 12_000), job(600, 6000)]).tolist() == [12_000, 6600]
-        assert rounds == [0, 600]
+        assert rounds == []
+    assert finished("tiresias", [job(0, 480), job(240, 600, 4)]).tolist() == [480, 1080]
+    assert rounds == [240, 360]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from coach_research.policies.rounds.fair import Shares
-from coach_research.policies.rounds.rounds import seconds_left, widths
+from coach_research.policies.rounds.rounds import seconds_left
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
 
@@ -27,9 +27,9 @@ class AlloX(Shares):
 
     _given: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
+    def shares(self, jobs: list[JobState], wide: FloatArray, view: EngineView) -> FloatArray:
         """See `Shares`."""
-        wide = widths(jobs, view)
+        del view
         unit = float(wide.min())
         given = {job.id: self._given.get(job.id, 0.0) for job in jobs}
         free = round(1.0 / unit) - sum(share == 1.0 for share in given.values())

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import linprog
 
-from coach_research.policies.rounds.rounds import Rounds, Turn, of_kinds, total
-from coach_research.scheduling.api import EngineView, JobId, JobState
+from coach_research.policies.rounds.rounds import Rounds, Turn, by_arrival, of_kinds, widest
+from coach_research.scheduling.api import EngineView, IntArray, JobState, SchedulingEvent, TimerFired
 from coach_research.workload import FloatArray
 
 
@@ -31,19 +31,22 @@ class Shares(Rounds):
     #: The kinds that jobs have had shares of, as columns; those of the present shares.
     _kinds: list[str | None] = field(default_factory=list, init=False, repr=False)
     _now: list[int] = field(default_factory=list, init=False, repr=False)
-    #: The jobs as rows, in order; jobs and their speeds on each kind as of the present shares.
-    _ids: list[JobId] = field(default_factory=list, init=False, repr=False)
-    _of: tuple[list[JobId], list[tuple[float, ...]]] = field(default=([], []), init=False, repr=False)
+    #: The jobs as rows, in order; what each requests in all; those with epochs, whose speeds may change; the kinds of
+    #: nodes, and these speeds on them, as of the present shares.
+    _ids: IntArray = field(default_factory=lambda: np.zeros(0, np.intp), init=False, repr=False)
+    _needs: FloatArray = field(default_factory=lambda: np.zeros((0, 3)), init=False, repr=False)
+    _learning: list[JobState] = field(default_factory=list, init=False, repr=False)
+    _of: tuple[list[str], list[list[float]]] = field(default=([], []), init=False, repr=False)
     #: [quantity, job, kind]: the share; seconds run; those when the shares were counted anew; seconds that it is behind
     #: its share, from the times before.
     _table: FloatArray = field(default_factory=lambda: np.zeros((4, 0, 0)), init=False, repr=False)
-    #: The speeds of jobs without epochs, which do not change, on the nodes that come next.
-    _fixed: dict[JobId, tuple[float, ...]] = field(default_factory=dict, init=False, repr=False)
-    _nodes: list[int] = field(default_factory=list, init=False, repr=False)
 
     @abstractmethod
-    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
-        """The share of the time, 0 to 1, that each job should run; [job]."""
+    def shares(self, jobs: list[JobState], wide: FloatArray, view: EngineView) -> FloatArray:
+        """The share of the time, 0 to 1, that each job should run; [job].
+
+        `wide` [job]: the share of the cluster that the job holds while it runs.
+        """
 
     def shares_by_kind(self, jobs: list[JobState], rates: FloatArray, wide: FloatArray) -> FloatArray | None:
         """The share of the time that each job should run on each kind, [job, kind]; None: it knows no kinds.
@@ -62,17 +65,18 @@ class Shares(Rounds):
         """See `Rounds`."""
         return (job for job, _ in self.turns(jobs, view))
 
-    def run_on(self, jobs: list[JobState], view: EngineView) -> bool:
+    def takes_all(self, view: EngineView) -> bool:
         """See `Rounds`: on nodes of several kinds jobs may change nodes."""
-        kinds = of_kinds(view)
-        if len(kinds) > 1:
-            return False
-        self._share_out(jobs, view, kinds)
-        return True
+        return len(set(view.kinds)) == 1
+
+    def count(self, view: EngineView) -> None:
+        """See `Rounds`."""
+        self._share_out(view)
 
     def turns(self, jobs: list[JobState], view: EngineView) -> Iterable[tuple[JobState, Turn]]:
         """See `Rounds`."""
-        self._share_out(jobs, view, of_kinds(view))
+        self._share_out(view)
+        self._count_times()
         share, got, counted, behind = self._table[:, :, self._now]
         times = self.round / 2 + got - counted
         every = [sum(column) for column in times.T.tolist()]
@@ -85,18 +89,24 @@ class Shares(Rounds):
         pairs = (divmod(at, len(self._now)) for at in order)
         return ((jobs[at], Turn(jobs[at].maximum, self._kinds[self._now[kind]])) for at, kind in pairs)
 
-    def _share_out(self, jobs: list[JobState], view: EngineView, kinds: Mapping[str, list[int]]) -> None:
+    def _share_out(self, view: EngineView) -> None:
         """Bring the table to the present jobs."""
-        of = [job.id for job in jobs], self._speeds(jobs, [found[0] for found in kinds.values()])
-        if of != self._of:
+        kinds = of_kinds(view)
+        ids = np.sort(np.fromiter(view.jobs, np.intp, len(view.jobs)))
+        others = not np.array_equal(ids, self._ids)
+        if others:
+            self._keep(ids, view)
+        nodes = [found[0] for found in kinds.values()]
+        of = list(kinds), [[job.speed(*job.maximum, node) for node in nodes] for job in self._learning]
+        if others or of != self._of:
             # The counting of times is separate: with it alone, jobs that come often would never be behind.
-            self._of = of
-            self._keep(of[0])
+            self._of, jobs = of, by_arrival(view)
             columns, shares = self._shared(jobs, view, kinds)
             self._add(columns)
             self._now = [self._kinds.index(kind) for kind in columns]
             before, got, counted, behind = self._table
             if view.now - self._since >= self.reset:
+                self._count_times()
                 arrived = np.array([job.arrived for job in jobs])
                 given = before * (view.now - np.maximum(self._since, arrived))[:, None]
                 behind[:, self._now] = (behind + given - (got - counted))[:, self._now]
@@ -104,59 +114,52 @@ class Shares(Rounds):
             self._table[0] = 0.0
             self._table[0][:, self._now] = shares
 
-    def _speeds(self, jobs: list[JobState], nodes: list[int]) -> list[tuple[float, ...]]:
-        """How fast each job is on nodes like these."""
-        if nodes != self._nodes:
-            self._nodes = nodes
-            self._fixed.clear()
-        found = []
-        for job in jobs:
-            speeds = self._fixed.get(job.id)
-            if speeds is None:
-                speeds = tuple(job.speed(*job.maximum, node) for node in nodes)
-                if not job.has_epochs:
-                    self._fixed[job.id] = speeds
-            found.append(speeds)
-        return found
-
     def _shared(
         self, jobs: list[JobState], view: EngineView, kinds: Mapping[str, list[int]]
     ) -> tuple[list[str | None], FloatArray]:
         """The kinds that jobs have shares of, and the shares [job, kind]."""
+        for row, job in zip(
+            np.searchsorted(self._ids, [job.id for job in self._learning]), self._learning, strict=True
+        ):
+            self._needs[row] = job.at_maximum
         if len(kinds) > 1:
             rates = np.array([[self.rate(job, nodes[0]) for nodes in kinds.values()] for job in jobs])
             room = np.array([view.capacity[nodes].sum(axis=0) for nodes in kinds.values()])
-            needs = np.array([total(job) for job in jobs])[:, None, :]
+            needs = self._needs[:, None, :]
             wide = np.where(needs > 0, needs / np.maximum(room, 1e-12), 0.0).max(axis=2)
             if (found := self.shares_by_kind(jobs, rates, wide)) is not None:
                 return list(kinds), found
-        return [None], self.shares(jobs, view)[:, None]
+        return [None], self.shares(jobs, widest(self._needs, view), view)[:, None]
 
-    def _look(self, view: EngineView) -> None:
-        before = self._ran
-        super()._look(view)
-        self._keep(sorted(self._ran))
-        if self._now and self._kinds[self._now[0]] is None:
-            found, get = self._ran, before.get
-            more = [found[number] - get(number, 0.0) for number in self._ids]
-            self._table[1, :, self._now[0]] += more
-            return
-        rows = {number: row for row, number in enumerate(self._ids)}
-        for number, job in view.running.items():
-            if more_of_it := self._ran[number] - before.get(number, 0.0):
-                kind = view.kinds[job.plan[0][0]]
-                self._add([kind])
-                self._table[1, rows[number], self._kinds.index(kind)] += more_of_it
+    def note(self, event: SchedulingEvent, view: EngineView) -> None:
+        """See `Rounds`: on which kinds jobs run is counted at timers."""
+        looked = self._looked
+        super().note(event, view)
+        if isinstance(event, TimerFired) and len(self._now) and self._kinds[self._now[0]] is not None:
+            rows = {number: row for row, number in enumerate(self._ids.tolist())}
+            for number, job in view.running.items():
+                if more := view.now - max(looked, self._began[number]):
+                    kind = view.kinds[job.plan[0][0]]
+                    self._add([kind])
+                    self._table[1, rows[number], self._kinds.index(kind)] += more
 
-    def _keep(self, ids: list[JobId]) -> None:
+    def _count_times(self) -> None:
+        """Bring the seconds run without regard to kinds to the last timer: what was not counted for a kind."""
+        if None in self._kinds:
+            at, got = self._kinds.index(None), self._table[1]
+            got[:, at] += [self.ran(number) for number in self._ids.tolist()] - got.sum(axis=1)
+
+    def _keep(self, ids: IntArray, view: EngineView) -> None:
         """The rows are those of these jobs."""
-        if ids != self._ids:
-            before = {number: row for row, number in enumerate(self._ids)}
-            rows = [before.get(number, -1) for number in ids]
-            self._table = np.pad(self._table, ((0, 0), (0, 1), (0, 0)))[:, rows]
-            for gone in before.keys() - ids:
-                self._fixed.pop(gone, None)
-            self._ids = ids
+        at = np.minimum(np.searchsorted(self._ids, ids), max(0, len(self._ids) - 1))
+        old = self._ids[at] == ids if len(self._ids) else np.zeros(len(ids), bool)
+        table, needs = np.zeros((4, len(ids), len(self._kinds))), np.zeros((len(ids), 3))
+        table[:, old], needs[old] = self._table[:, at[old]], self._needs[at[old]]
+        new = [view.jobs[number] for number in ids[~old].tolist()]
+        if new:
+            needs[~old] = [job.at_maximum for job in new]
+        self._learning = [job for job in self._learning if job.id in view.jobs] + [job for job in new if job.has_epochs]
+        self._ids, self._table, self._needs = ids, table, needs
 
     def _add(self, kinds: list[str | None]) -> None:
         """There are columns of these kinds."""

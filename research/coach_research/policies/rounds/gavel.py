@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from coach_research.policies.rounds.fair import Shares, most_of
-from coach_research.policies.rounds.rounds import widths
 from coach_research.scheduling.api import EngineView, JobState
 from coach_research.workload import FloatArray
 
@@ -26,9 +25,9 @@ class Gavel(Shares):
 
     registered: ClassVar[str] = "gavel"
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
+    def shares(self, jobs: list[JobState], wide: FloatArray, view: EngineView) -> FloatArray:
         """See `Shares`."""
-        wide = widths(jobs, view)
+        del view
         level = 0.0
         if wide.sum() <= 1.0:
             return np.ones(len(jobs))

@@ -25,9 +25,9 @@ class Pollux(Sia):
     waits: float = 1000.0
     registered: ClassVar[str] = "pollux"
 
-    def counts(self, a_node: int, nodes: int) -> list[int]:
+    def counts(self, a_node: int, nodes: int) -> range:
         """See `Sia`."""
-        return list(range(1, a_node * nodes + 1))
+        return range(1, a_node * nodes + 1)
 
     def base(self, job: JobState, speeds: FloatArray, jobs: int, view: EngineView) -> float:
         """See `Sia`; a job of which nothing is known is taken to scale perfectly."""

@@ -12,7 +12,7 @@ the next.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
@@ -29,6 +29,7 @@ from coach_research.scheduling.api import (
     IntArray,
     JobId,
     JobState,
+    NodeChanged,
     NodeId,
     Phase,
     Preempt,
@@ -70,9 +71,10 @@ class Rounds(SchedulingPolicy):
     #: Their places in that order, and by node those that wait for it.
     _places: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
     _awaited: dict[NodeId, list[JobId]] = field(default_factory=dict, init=False, repr=False)
-    #: Seconds that each job has run, as of the last timer, and when that was.
-    _ran: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    #: The last timer; since when the jobs that run do, and what others, and they before, had run.
     _looked: float = field(default=0.0, init=False, repr=False)
+    _began: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _before: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     @abstractmethod
     def line(self, jobs: list[JobState], view: EngineView) -> Iterable[JobState]:
@@ -84,9 +86,18 @@ class Rounds(SchedulingPolicy):
         for job in self.line(jobs, view):
             yield job, whole.get(job.maximum) or whole.setdefault(job.maximum, Turn(job.maximum))
 
-    def run_on(self, jobs: list[JobState], view: EngineView) -> bool:
-        """Count a coming round for `jobs`, which all run; whether all run on as they do. Then nobody is in line."""
-        return len(list(self.line(jobs, view))) == len(jobs)
+    def takes_all(self, view: EngineView) -> bool:
+        """Whether all jobs run, each with its maximum and on any nodes, where there is room for all."""
+        del view
+        return False
+
+    def count(self, view: EngineView) -> None:
+        """Count a coming round in which all jobs run. Nobody is in line."""
+        list(self.line(by_arrival(view), view))
+
+    def ran(self, job: JobId) -> float:
+        """Seconds that a job has run, as of the last timer."""
+        return self._before.get(job, 0.0) + max(0.0, self._looked - self._began.get(job, self._looked))
 
     def switch_seconds(self, leaving: int) -> float:
         """How long after the end of a round the next one begins, when `leaving` jobs were preempted."""
@@ -95,8 +106,7 @@ class Rounds(SchedulingPolicy):
 
     def schedule(self, event: SchedulingEvent, view: EngineView) -> Iterator[SchedulingAction]:
         """See `Policy`."""
-        if isinstance(event, TimerFired):
-            self._look(view)
+        self.note(event, view)
         if isinstance(event, Arrived):
             if self._begins < view.now:
                 self._begins = view.now
@@ -110,8 +120,9 @@ class Rounds(SchedulingPolicy):
             yield from self._begin(view)
         elif view.jobs:
             chosen, self._next = self._next, None
-            if chosen is None and len(view.running) == len(view.jobs) and self.run_on(_by_arrival(view), view):
-                self._starting, leaving = {}, 0
+            if chosen is None and self.takes_all(view) and self._beside(view):
+                self.count(view)
+                leaving = 0
             else:
                 leaving = yield from self._leave(self._choose(view) if chosen is None else chosen, view)
             late = self.switch_seconds(leaving)
@@ -135,16 +146,26 @@ class Rounds(SchedulingPolicy):
             return grow(room, job, (), size, whole=True)
         return in_order(room, job, size.workers)
 
-    def _look(self, view: EngineView) -> None:
-        """Add the time since the last look to the jobs that run."""
-        before, looked, now, running = self._ran, self._looked, view.now, view.running
-        ran = {
-            number: before.get(number, 0.0) + (now - (looked if job.since <= looked else job.since))
-            for number, job in running.items()
-        }
-        if len(running) != len(view.jobs):
-            ran = {number: ran[number] if number in ran else before.get(number, 0.0) for number in view.jobs}
-        self._ran, self._looked = ran, now
+    def note(self, event: SchedulingEvent, view: EngineView) -> None:
+        """Take note of what happened: how long each job has run changes with jobs that something happens to alone."""
+        match event:
+            case TimerFired():
+                self._looked = view.now
+            case Finished():
+                self._began.pop(event.job, None)
+                self._before.pop(event.job, None)
+            case NodeChanged():
+                for job in event.jobs:
+                    self._stop(job)
+
+    def begin(self, job: JobState, now: float) -> None:
+        """A job starts."""
+        self._began[job.id] = now
+
+    def _stop(self, job: JobId) -> None:
+        """A job stops; seconds since the last timer do not count."""
+        self._before[job] = self.ran(job)
+        self._began.pop(job, None)
 
     def _begin(self, view: EngineView) -> Iterator[SchedulingAction]:
         self._between, self._begins = False, view.now + self.round
@@ -157,7 +178,7 @@ class Rounds(SchedulingPolicy):
         """The jobs of the coming round, by what the cluster, or all nodes of a kind, hold together."""
         if not view.jobs:
             return {}
-        turns = list(self.turns(_by_arrival(view), view))
+        turns = list(self.turns(by_arrival(view), view))
         all_room = view.capacity.sum(axis=0) + TOLERANCE
         if all(turn.kind is None for _, turn in turns):
             needs = np.array([total(job, turn.size) for job, turn in turns]).reshape(-1, 3).sum(axis=0)
@@ -183,7 +204,8 @@ class Rounds(SchedulingPolicy):
     def _leave(self, chosen: dict[JobId, Turn], view: EngineView) -> Generator[SchedulingAction, None, int]:
         """Plan the round of the `chosen` jobs, and preempt those that are not in it, or change; how many."""
         jobs = [view.jobs[job] for job in chosen if job in view.jobs]
-        if self._beside(chosen, view):
+        anywhere = len(chosen) == len(view.jobs) and all(turn.kind is None for turn in chosen.values())
+        if anywhere and self._beside(view, chosen):
             return 0
         room, plans = np.ascontiguousarray(view.capacity.copy()), dict[JobId, Plan]()
         cells, kinds = room.data, np.array(view.kinds)
@@ -211,25 +233,24 @@ class Rounds(SchedulingPolicy):
         }
         self._await()
         for job in leaving:
+            self._stop(job.id)
             yield Preempt(job.id)
         for job in list(view.jobs.values()):
             if job.phase is Phase.HOLDING and plans.get(job.id) != job.plan:
                 yield Reserve(job.id, ())
         return len(leaving)
 
-    def _beside(self, chosen: dict[JobId, Turn], view: EngineView) -> bool:
+    def _beside(self, view: EngineView, chosen: Mapping[JobId, Turn] | None = None) -> bool:
         """Plan a round of all jobs in which nobody moves: those that wait start in the room that the others leave.
 
-        False where that is not possible.
+        Each with its maximum, or as `chosen`. False where that is not possible.
         """
-        if not len(chosen) == len(view.jobs) == len(view.running) + len(view.waiting):
-            return False
-        if any(turn.kind is not None for turn in chosen.values()):
+        if len(view.jobs) != len(view.running) + len(view.waiting):
             return False
         room, plans = view.free.copy(), dict[JobId, Plan]()
-        waiting = sorted(view.waiting.values(), key=attrgetter("id"))
-        for job in sorted(waiting, key=lambda job: self.placed_first(chosen[job.id].size, False)):
-            plans[job.id] = plan = self.place(room, job, chosen[job.id].size)
+        waiting = [(job.maximum if chosen is None else chosen[job.id].size, job) for job in view.waiting.values()]
+        for size, job in sorted(waiting, key=lambda each: (*self.placed_first(each[0], False), each[1].id)):
+            plans[job.id] = plan = self.place(room, job, size)
             if not plan:
                 return False
             take(room, job, plan)
@@ -256,6 +277,7 @@ class Rounds(SchedulingPolicy):
                 del self._starting[number]
             elif job.phase in {Phase.WAITING, Phase.HOLDING} and _fits(view.free, job, plan):
                 del self._starting[number]
+                self.begin(job, view.now)
                 yield Start(number, plan)
 
 
@@ -281,9 +303,13 @@ def total(job: JobState, size: Allocation | None = None) -> FloatArray:
 
 def widths(jobs: Sequence[JobState], view: EngineView) -> FloatArray:
     """The share of the cluster that each job holds while it runs: of the resource of which it takes most."""
+    return widest(np.array([job.at_maximum for job in jobs]).reshape(-1, 3), view)
+
+
+def widest(needs: FloatArray, view: EngineView) -> FloatArray:
+    """The same for what jobs request in all, [job, resource]."""
     capacity = view.capacity.sum(axis=0)
     used = capacity > 0
-    needs = np.array([job.at_maximum for job in jobs]).reshape(-1, 3)
     shares: FloatArray = (needs[:, used] / capacity[used]).max(axis=1)
     return shares
 
@@ -313,7 +339,8 @@ def in_order(room: FloatArray, job: JobState, workers: int, nodes: IntArray | No
     return () if missing else tuple(plan)
 
 
-def _by_arrival(view: EngineView) -> list[JobState]:
+def by_arrival(view: EngineView) -> list[JobState]:
+    """All jobs, in order of arrival."""
     return sorted(view.jobs.values(), key=attrgetter("id"))
 
 

@@ -70,7 +70,12 @@ class Shockwave(Rounds):
         if math.isnan(left):
             left = max(1.0, done)
             seconds = left / max(1e-9, job.speed(*job.maximum))
-        return Outlook(done + left, done, max(1e-9, seconds / max(1e-9, left)), self._ran.get(job.id, 0.0), seconds)
+        return Outlook(done + left, done, max(1e-9, seconds / max(1e-9, left)), self.ran(job.id), seconds)
+
+    def takes_all(self, view: EngineView) -> bool:
+        """See `Rounds`."""
+        del view
+        return True
 
     def clock(self, view: EngineView) -> float:
         """The time of the coming round."""

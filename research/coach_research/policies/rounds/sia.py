@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +16,16 @@ from coach.core.cluster import Allocation
 from coach_research.platforms.kube_scheduler import TOLERANCE
 from coach_research.policies.rounds import integer_program
 from coach_research.policies.rounds.rounds import Rounds, Turn, in_order, of_kinds, total
-from coach_research.scheduling.api import EngineView, IntArray, JobId, JobState, Phase
+from coach_research.scheduling.api import (
+    Arrived,
+    EngineView,
+    Finished,
+    IntArray,
+    JobId,
+    JobState,
+    Phase,
+    SchedulingEvent,
+)
 from coach_research.scheduling.incremental import most
 from coach_research.workload import FloatArray, Plan, totals
 
@@ -52,20 +62,33 @@ class Sia(Rounds):
 
     #: The most workers that each job has had.
     _most: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
+    #: The jobs that may have several sizes.
+    _elastic: set[JobId] = field(default_factory=set, init=False, repr=False)
 
     def line(self, jobs: list[JobState], view: EngineView) -> Iterable[JobState]:
         """See `Rounds`."""
         return (job for job, _ in self.turns(jobs, view))
 
-    def run_on(self, jobs: list[JobState], view: EngineView) -> bool:
-        """See `Rounds`: it may choose other sizes."""
-        del jobs, view
-        return False
+    def takes_all(self, view: EngineView) -> bool:
+        """See `Rounds`: it may choose other sizes, and other kinds."""
+        return not self._elastic and len(set(view.kinds)) == 1
 
-    def counts(self, a_node: int, nodes: int) -> list[int]:
-        """How many workers jobs may have on a kind with so many nodes, of which each holds `a_node`."""
+    def count(self, view: EngineView) -> None:
+        """See `Rounds`: nothing is chosen."""
+
+    def note(self, event: SchedulingEvent, view: EngineView) -> None:
+        """See `Rounds`."""
+        super().note(event, view)
+        match event:
+            case Arrived() if view.jobs[event.job].minimum != view.jobs[event.job].maximum:
+                self._elastic.add(event.job)
+            case Finished():
+                self._elastic.discard(event.job)
+
+    def counts(self, a_node: int, nodes: int) -> Iterable[int]:
+        """How many workers jobs may have on a kind with so many nodes, of which each holds `a_node`; ascending."""
         doubled = [1 << power for power in range(max(1, a_node).bit_length()) if 1 << power < a_node]
-        return [*doubled, *(a_node * number for number in range(1, nodes + 1))] if a_node else []
+        return chain(doubled, range(a_node, a_node * nodes + 1, a_node)) if a_node else ()
 
     def base(self, job: JobState, speeds: FloatArray, jobs: int, view: EngineView) -> float:
         """The speed of a job whose worth is 1; `speeds` [configuration] are above 0, and 1 where nothing is known."""
@@ -123,7 +146,11 @@ class Sia(Rounds):
         found, least, so_far = [], job.minimum.workers, self._most.get(job.id, 0)
         for kind, nodes in kinds.items():
             holds: IntArray = most(view.capacity[nodes[:1]], job.worker)
-            every = {min(count, job.maximum.workers) for count in self.counts(int(holds[0]), len(nodes))}
+            every = set[int]()
+            for count in self.counts(int(holds[0]), len(nodes)):
+                every.add(min(count, job.maximum.workers))
+                if count >= job.maximum.workers:
+                    break
             some = sorted({count for count in every if least <= count} | {least})
             for count in some:
                 if count <= min(max(2 * so_far, least), int(holds[0]) * len(nodes)):

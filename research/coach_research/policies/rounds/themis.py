@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from coach_research.policies.rounds.fair import Shares
-from coach_research.policies.rounds.rounds import seconds_left, widths
+from coach_research.policies.rounds.rounds import seconds_left
 from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
 
@@ -28,9 +28,8 @@ class Themis(Shares):
     #: By job: seconds that its work so far would have taken on its part, epochs left then, epochs/s on its part then.
     _alone: dict[JobId, tuple[float, float, float]] = field(default_factory=dict, init=False, repr=False)
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
+    def shares(self, jobs: list[JobState], wide: FloatArray, view: EngineView) -> FloatArray:
         """See `Shares`."""
-        wide = widths(jobs, view)
         left = np.array([seconds_left(job) for job in jobs])
         here = np.array([view.now - job.arrived for job in jobs])
         part = np.minimum(1.0, 1.0 / len(jobs) / wide)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from coach_research.policies.rounds.fair import Shares, most_of
-from coach_research.policies.rounds.rounds import seconds_left, widths
-from coach_research.scheduling.api import EngineView, JobState
+from coach_research.policies.rounds.rounds import seconds_left
+from coach_research.scheduling.api import EngineView, JobId, JobState
 from coach_research.workload import FloatArray
 
 
@@ -18,20 +18,24 @@ class MaxThroughput(Shares):
     """The sum of all jobs' speeds is as large as possible: jobs by speed for their width, until the cluster is full."""
 
     registered: ClassVar[str] = "max-throughput"
+    #: The speeds of the jobs; those of jobs without epochs do not change.
+    _known: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     def speed(self, job: JobState) -> float:
         """What is summed up: epochs/s."""
         return job.speed(*job.maximum)
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
+    def shares(self, jobs: list[JobState], wide: FloatArray, view: EngineView) -> FloatArray:
         """See `Shares`."""
-        given, left = np.zeros(len(jobs)), 1.0
-        wide = widths(jobs, view).tolist()
-        values = [self.speed(job) / each for job, each in zip(jobs, wide, strict=True)]
-        order = sorted(range(len(jobs)), key=lambda at: -values[at])
-        for at in order:
-            given[at] = share = min(1.0, left / wide[at])
-            left -= share * wide[at]
+        del view
+        known = self._known
+        self._known = {
+            job.id: self.speed(job) if job.has_epochs or job.id not in known else known[job.id] for job in jobs
+        }
+        order = np.argsort(-np.fromiter(self._known.values(), float, len(jobs)) / wide, kind="stable")
+        sorted_ = wide[order]
+        given = np.zeros(len(jobs))
+        given[order] = np.clip((1.0 - (sorted_.cumsum() - sorted_)) / sorted_, 0.0, 1.0)
         return given
 
     def rate(self, job: JobState, node: int) -> float:
@@ -55,10 +59,10 @@ class MinMakespan(Shares):
 
     registered: ClassVar[str] = "min-makespan"
 
-    def shares(self, jobs: list[JobState], view: EngineView) -> FloatArray:
+    def shares(self, jobs: list[JobState], wide: FloatArray, view: EngineView) -> FloatArray:
         """See `Shares`."""
+        del view
         left = np.array([seconds_left(job) for job in jobs])
-        wide = widths(jobs, view)
         earliest, low, high = max(float(left.max()), float(left @ wide)), 100.0, 1e6
         while earliest > high:
             high *= 10.0

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 import numpy as np
 
 from coach.core.cluster import Allocation
 from coach_research.policies.rounds.rounds import Rounds, in_order
-from coach_research.scheduling.api import EngineView, JobId, JobState, Phase
+from coach_research.scheduling.api import Arrived, EngineView, Finished, JobId, JobState, Phase, SchedulingEvent
 from coach_research.workload import FloatArray, Plan
+
+#: Seconds that sums of times may be wrong by.
+SOON = 1e-6
 
 
 @dataclass
@@ -29,32 +33,64 @@ class Tiresias(Rounds):
     promote: float = 0.0
     registered: ClassVar[str] = "tiresias"
 
-    #: The jobs of both queues, in the order in which they came to them.
-    _queues: tuple[list[JobId], list[JobId]] = field(default=([], []), init=False, repr=False)
+    #: The jobs of both queues, in the order in which they came to them; those of the first with its number there.
+    _queues: tuple[dict[JobId, int], dict[JobId, int]] = field(default_factory=lambda: ({}, {}), init=False, repr=False)
+    _came: int = field(default=0, init=False, repr=False)
     #: Seconds that a job had run when its service was counted anew.
     _from: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    #: A heap of jobs by when they will have had the service of the first queue if they run on: (then, seconds, job).
+    _due: list[tuple[float, float, JobId]] = field(default_factory=list, init=False, repr=False)
+
+    def takes_all(self, view: EngineView) -> bool:
+        """See `Rounds`."""
+        del view
+        return True
 
     def line(self, jobs: list[JobState], view: EngineView) -> Iterable[JobState]:
         """See `Rounds`."""
-        here = {job.id: job for job in jobs}
-        first, second = ([number for number in queue if number in here] for queue in self._queues)
-        known = {*first, *second}
-        first += [number for number in here if number not in known]
-        self._from = {number: seconds for number, seconds in self._from.items() if number in here}
-        ran = self._ran
-        if self._from:
-            ran = {number: ran.get(number, 0.0) - self._from.get(number, 0.0) for number in here}
-        served = {number for number in first if ran.get(number, 0.0) * _size(here[number]) >= self.threshold}
-        second += [number for number in first if number in served]
-        first = [number for number in first if number not in served]
-        for number in list(second) if self.promote else ():
-            job = here[number]
-            if job.phase is Phase.WAITING and view.now - job.since >= self.promote * ran.get(number, 0.0):
-                self._from[number] = self._ran.get(number, 0.0)
-                second.remove(number)
-                first.append(number)
-        self._queues = first, second
+        self.count(view)
+        here, (first, second) = {job.id: job for job in jobs}, self._queues
         return [here[number] for number in (*first, *second)]
+
+    def count(self, view: EngineView) -> None:
+        """See `Rounds`."""
+        (first, second), served = self._queues, set[JobId]()
+        while self._due and self._due[0][0] <= view.now + SOON:
+            _, seconds, number = heappop(self._due)
+            if number in first and self.ran(number) - self._from.get(number, 0.0) >= seconds - SOON:
+                served.add(number)
+        for number in sorted(served, key=first.__getitem__):
+            second[number] = first.pop(number)
+        for number in list(second) if self.promote else ():
+            job, ran = view.jobs[number], self.ran(number)
+            if job.phase is Phase.WAITING and view.now - job.since >= self.promote * (
+                ran - self._from.get(number, 0.0)
+            ):
+                self._from[number] = ran
+                del second[number]
+                self._join(number)
+
+    def note(self, event: SchedulingEvent, view: EngineView) -> None:
+        """See `Rounds`."""
+        super().note(event, view)
+        match event:
+            case Arrived() if event.job not in self._queues[1]:
+                self._join(event.job)
+            case Finished():
+                for known in (*self._queues, self._from):
+                    known.pop(event.job, None)
+
+    def begin(self, job: JobState, now: float) -> None:
+        """See `Rounds`."""
+        super().begin(job, now)
+        if size := _size(job):
+            seconds = self.threshold / size
+            heappush(self._due, (now + seconds - self.ran(job.id) + self._from.get(job.id, 0.0), seconds, job.id))
+
+    def _join(self, job: JobId) -> None:
+        """A job comes to the first queue."""
+        self._came += 1
+        self._queues[0][job] = self._came
 
     def placed_first(self, size: Allocation, stays: bool) -> tuple[int, ...]:
         """See `Rounds`."""
@@ -78,7 +114,7 @@ class Tiresias(Rounds):
     def recall(self, job: JobId, known: Mapping[str, Any], /) -> None:
         """See `SchedulingPolicy`."""
         if known.get("queue") == 2:
-            self._queues[1].append(job)
+            self._queues[1][job] = 0
 
 
 def _size(job: JobState) -> float:
