@@ -14,6 +14,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
+from coach.core.money import to_money
 from coach.handler.handler import Handler
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.why import why
@@ -46,6 +47,27 @@ def test_the_command_runs_a_program_as_one_slurm_job_to_its_target(slurm: SlurmC
     (shown,) = json.loads(coach(tmp_path, "ps", "-o", "json").stdout)
     assert shown["currency"] == "gpuh"
     assert 0 < shown["spent"] < 60 / 3600, "hours of one GPU"
+
+
+@pytest.mark.parametrize(("unit", "held"), [("coreh", 4), ("gpuh", 2)])
+def test_hours_are_what_two_workers_hold_from_when_they_run_until_they_have_ended(
+    slurm: SlurmCluster, tmp_path: Path, unit: str, held: int
+) -> None:
+    script = LEARNS.replace('    print("leaves', '    print("clock", time.time())\n    print("leaves')
+    wanted = {"worker": {"cpu": "2", "memory": "512Mi", "gpu": 1}}
+    spec = job(tmp_path, "import time; print('clock', time.time())\n" + script, resources=wanted, prices=None,
+               workers={"min": 2, "max": 2}, budget={"amount": 1, "currency": unit})  # fmt: skip
+    trained, records = train(tmp_path, spec)
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    ready = max(record.at for record in records if isinstance(record, ev.PodReady))
+    (released,) = [record.at for record in records if isinstance(record, ev.PodsReleased)]
+    settled = [record for record in records if isinstance(record, act.Settle)]
+    assert trained.ledger.spent == pytest.approx(to_money(held * (released - ready) / 3600), abs=len(settled))
+    for rank in range(2):  # by the workers' own clocks
+        began, ended = map(float, re.findall(r"clock ([0-9.]+)", logged(tmp_path, rank)))
+        assert began < ended < released, "nobody runs that is not paid"
+        assert trained.ledger.spent > to_money(held * (ended - ready) / 3600)
+    paid(trained, records)
 
 
 def test_the_environment_is_that_of_the_shell_that_submits(
