@@ -368,6 +368,7 @@ class MetricReader:
         assert self._process.stdin is not None
         self._process.stdin.close()
         await self._answers
+        await self._process.wait()  # asyncio warns of a process that is killed at the instant of its end
 
     async def close(self) -> None:
         """End the process."""

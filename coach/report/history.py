@@ -191,7 +191,8 @@ class EventFormatter:
             del measured["accuracy"]
         known = [f"{name} {formatting.score(value)}" for name, value in measured.items() if value is not None]
         measure = f" {', '.join(known)}" if known else ""
-        lost = f" ({report.workers_lost} lost, late or given)" if report.workers_lost else ""
+        what = "while they changed" if job.spec.program else f"{report.workers_lost} lost, late or given"
+        lost = f" ({what})" if report.workers_lost else ""
         time = formatting.duration(epoch.seconds)
         cost = formatting.money(epoch.cost, _currency(job))
         found = f"; found in: {report.line}" if report.line else ""

@@ -161,4 +161,4 @@ def test_a_command_that_is_not_there_is_said(slurm: SlurmCluster, tmp_path: Path
 def test_a_job_that_slurm_refuses_is_told_in_its_words(slurm: SlurmCluster, tmp_path: Path) -> None:
     trained, _ = train(tmp_path, job(tmp_path, slurm={"partition": "nowhere"}))
     assert trained.reason is Reason.POD_REFUSED
-    assert "invalid partition specified: nowhere" in trained.message
+    assert trained.message.startswith("sbatch: invalid partition specified: nowhere Batch job submission failed")

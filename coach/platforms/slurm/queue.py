@@ -101,7 +101,7 @@ async def command(*words: str) -> str:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    said = " ".join(err.decode(errors="replace").split())[:1000]
+    said = " ".join(err.decode(errors="replace").replace(f"{words[0]}: error: ", "").split())[:1000]
     if process.returncode:
         kind = TemporaryError if _AWAY.search(said) or not said else PermanentError
         raise kind(f"{words[0]}: {said or f'exit code {process.returncode}, and it said nothing'}")
@@ -156,7 +156,7 @@ def waits(entry: Entry, before: int | None = None) -> tuple[Reason, str]:
     if not words and (whose := next((said for key, said in _LIMITS.items() if word.startswith(key)), "")):
         of = next((said for key, said in _OF_WHAT.items() if key in word), "what may be used")
         reason, words = Reason.WAITING_CAPACITY, f"a limit on {of} of {whose} is reached"
-    place = "" if before is None else f"; {before} waiting jobs are before it" if before else "; it is the next"
+    place = "" if before is None else f"; waiting jobs before it: {before}" if before else "; it is the next"
     start = f"; expected to start at {entry.start.replace('T', ' ')}" if entry.start[:1].isdigit() else ""
     return reason, f"Slurm job {entry.id}: {words or 'Slurm says why'} ({entry.reason}){place}{start}"
 

@@ -65,9 +65,9 @@ def test_why_a_job_waits_is_said_in_words(reason: str, kind: Reason, words: str)
 
 def test_a_place_in_the_queue_is_said_in_numbers() -> None:
     entry = Entry("t", "h", "7", "PENDING", "Priority", "N/A")
-    assert "12 waiting jobs are before it" in waits(entry, 12)[1]
+    assert "waiting jobs before it: 12" in waits(entry, 12)[1]
     assert "it is the next" in waits(entry, 0)[1]
-    assert "before it;" not in waits(entry)[1]
+    assert "before it:" not in waits(entry)[1]
 
 
 def commands(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
