@@ -10,20 +10,20 @@ import asyncio
 import contextlib
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from coach.core.cluster import PodId
 from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
-from coach.platforms.base import EpochError, EpochOrder
+from coach.platforms.base import EpochError, EpochOrder, PlatformEvents
 from coach.platforms.local.function_log import FunctionLog
-from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run, RunningPrograms, Signalled
+from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run, RunningPrograms
 from coach.platforms.local.supervisor import Ended
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.collector import LAST_CHARACTERS, LAST_LINES
@@ -36,35 +36,53 @@ LONGEST_QUEUE = 1 << 20
 _ANOTHER = (Reason.STALLED, Reason.DISRUPTED, Reason.PROGRAM_FAILED)
 
 
-class LoggedWorker(Protocol):
-    """One worker. `disrupted`: the cluster took it away, though it was sound."""
+class LoggedWorker(ABC):
+    """One worker. `memory`: what it asked for, GiB; `log`: the file for what it prints; `files`: with its metrics."""
 
-    pod: PodId
-    name: str
-    disrupted: bool
     ended: asyncio.Task[Ended]
 
+    def __init__(self, pod: PodId, memory: float, log: Path, files: str) -> None:
+        self.pod, self.name = pod, pod.name
+        #: Whether the cluster took it away, though it was sound.
+        self.disrupted = False
+        self.reader: MetricReader | None = None
+        self._memory, self._log, self._files = memory, log, files
+        #: Why Coach ends it; how it was lost.
+        self._cause = self._lost = ""
+
+    @abstractmethod
     def began(self) -> int:
         """When it started, nanoseconds since 1970 on the clock of its log."""
 
     async def follow(self, run: LoggedRun, *, metrics: bool) -> None:
         """Follow it to its end; `metrics`: what it reports counts."""
+        self._run = run
+        if metrics:
+            since = self.began() / 1e9
+            self.reader = await MetricReader.start(run.wanted, run.said, self._files, since, again=run.again)
+        self.ended = asyncio.create_task(self._follow(Printed(self._log, self.name, self.reader)))
+
+    @abstractmethod
+    async def _follow(self, printed: Printed) -> Ended:
+        """What it prints goes to `printed`, until it has ended."""
 
     def end(self, grace: float, cause: str = "asked") -> None:
         """SIGTERM now, SIGKILL after `grace` seconds."""
+        self._cause = self._cause or cause
+        self._run.ends(self, grace)
 
     def lose(self, words: str) -> None:
         """It is gone."""
+        self._lost = words
 
 
 class LoggedRun(Run):
     """The workers of a job."""
 
-    def __init__(self, order: EpochOrder, changing: Callable[[], float], signalled: Signalled) -> None:
+    def __init__(self, order: EpochOrder, changing: Callable[[], float], events: PlatformEvents) -> None:
         """`changing`: seconds since the program before it was asked to end for a change; 0 where there was none."""
         spec = order.spec.spec
-        super().__init__(spec, order.action, 0.0, signalled)
-        self.job = order.action.job
+        super().__init__(spec, order.action, 0.0, events)
         self._changing = changing
         self.wanted = Wanted.of(spec)
         #: The time in the log of the last report that counts.
@@ -211,14 +229,6 @@ class LoggedPrograms(RunningPrograms):
         """Report a worker as lost, and end what is left of it."""
         raise NotImplementedError
 
-    def signalled(self, job: str, signal: str, grace: float) -> None:
-        """A job's program got a signal."""
-        raise NotImplementedError
-
-    def not_found(self, job: str, message: str) -> None:
-        """A job's program does not print its metric; what it prints in place of it."""
-        raise NotImplementedError
-
     def worker(self, pod: PodId, order: EpochOrder) -> LoggedWorker:
         """The worker of a program that runs already."""
         raise NotImplementedError
@@ -243,10 +253,8 @@ class LoggedPrograms(RunningPrograms):
         run = self._runs.get(action.job)
         if run is None or run.group != action.group:
             began, now = self._ended.pop(action.job, None), self._now
-            run = self._runs[action.job] = LoggedRun(
-                order, lambda: 0.0 if began is None else now() - began, partial(self.signalled, action.job)
-            )
-            run.not_found = partial(self.not_found, action.job)
+            changing = lambda: 0.0 if began is None else now() - began  # noqa: E731
+            run = self._runs[action.job] = LoggedRun(order, changing, self.events)
             await run.start([self.worker(pod, order) for pod in sorted(action.pods)])
         self._extend(run, order.due)
         program = order.spec.spec.program
@@ -316,6 +324,11 @@ class Printed:
     def last(self) -> str:
         """Its last lines."""
         return "\n".join(self._last)
+
+    async def finish(self) -> None:
+        """Wait until all of it has been looked at."""
+        if self.reader is not None:
+            await self.reader.finish()
 
     async def close(self) -> None:
         """Close the log."""

@@ -168,6 +168,11 @@ class Program(SpecModel):
         for name in sorted(self.env.keys() & self.secrets.keys())[:1]:
             yield conflict(f"secrets.{name}", "said twice", "in env or in secrets", f"env.{name}")
 
+    @property
+    def folder(self) -> str:
+        """The folder that the command runs in, on a machine whose files Coach sees."""
+        return (self.directory or ".").removeprefix("file://")
+
     def sources(self) -> tuple[MetricSource, ...]:
         """Where its metrics come from, as far as the job file says it."""
         return tuple(MetricSource.read(metric, text) for metric, text in self.metrics.items())

@@ -175,14 +175,12 @@ class KubernetesPlatform:
             for collection in self._followed:
                 undo.push_async_callback(collection.close)
                 await collection.open()
-            tools = Programs_of(
-                self._api, self._pods, self._keep, self._now, self._lose, self._signalled, self._not_found
-            )
+            tools = Programs_of(self._api, self._pods, self._keep, self._now, self._lose)
             if self._api.inside:
                 # Of a headless Service: its name is this handler's address, and the next one's.
                 where = f"{self._settings.handler}.{self._api.namespace}.svc:{program_status.PORT}"
                 self._settings = replace(self._settings, status_url=f"http://{where}/status")
-            self._programs = Programs(tools, self._settings, self._folder)
+            self._programs = Programs(tools, self._settings, self._folder, events)
             if self._api.inside:
                 self._statuses = program_status.Statuses(self._api, self._programs.sender)
                 undo.callback(self._statuses.close)
@@ -545,12 +543,6 @@ class KubernetesPlatform:
             if pods.address(found) == address:
                 return name
         return None
-
-    def _not_found(self, job: str, message: str) -> None:
-        self._events.metric_not_found(job, message)
-
-    def _signalled(self, job: str, signal: str, grace: float) -> None:
-        self._events.program_signalled(job, signal, grace)
 
     def _lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """A pod that was ready is so no longer: report it, and end what is left of it."""

@@ -19,7 +19,7 @@ from coach.platforms.kubernetes_api import pods
 from coach.platforms.kubernetes_api.client import CORE, Api, Object, until_answered
 from coach.platforms.kubernetes_api.watch import Collection
 from coach.platforms.local.supervisor import LAST_WORDS_SECONDS, Ended
-from coach.platforms.logged_programs import LoggedRun, MetricReader, Printed
+from coach.platforms.logged_programs import LoggedWorker, Printed
 from coach.platforms.program_metrics.status import Flags, Sender
 
 #: Kubernetes's words for a command that cannot be run.
@@ -38,50 +38,32 @@ class Cluster:
     now: Callable[[], float]
     #: Reports a pod as lost, and ends what is left of it.
     lose: Callable[[PodId, Reason, str], None]
-    #: Reports a signal that a job's program got, and the seconds that it then has.
-    signalled: Callable[[str, str, float], None]
-    #: Reports that a job's program does not print its metric.
-    not_found: Callable[[str, str], None]
 
 
-class WorkerPod:
-    """One worker's pod. `identity` is its object's; `memory` its limit, GiB; `log` the file for what it prints."""
+class WorkerPod(LoggedWorker):
+    """One worker's pod. `identity` is its object's; `memory` its limit, GiB."""
 
     def __init__(self, cluster: Cluster, pod: PodId, identity: str, memory: float, log: Path) -> None:
-        self.pod, self.name = pod, pod.name
-        #: Whether the cluster took a sound pod away.
-        self.disrupted = False
+        super().__init__(pod, memory, log, f"{VOLUME}/{CHECKPOINTS}/{pod.job}")
         self.identity = identity
-        self._cluster, self._memory, self._log = cluster, memory, log
+        self._cluster = cluster
         self._path = f"{CORE}/namespaces/{cluster.api.namespace}/pods/{pod.name}"
         self._seen: Object = cluster.pods.objects.get(pod.name, {"metadata": {}})
-        self._cause = self._lost = ""
         self._all_printed = asyncio.Event()
-        self._reader: MetricReader | None = None
         #: By what its program sends and asks.
         self.sender = Sender(Flags(), self._sent)
         self._loop = asyncio.get_running_loop()
-        self._last_lines = ""
 
     def began(self) -> int:
         """When its container started, nanoseconds since 1970 on the node's clock, to the second."""
         return nanoseconds(stamp) if (stamp := pods.started_at(self._seen)) else 0
-
-    async def follow(self, run: LoggedRun, *, metrics: bool) -> None:
-        """Follow it to its end; `metrics`: what it reports counts."""
-        self._run = run
-        if metrics:
-            folder, since = f"{VOLUME}/{CHECKPOINTS}/{run.job}", self.began() / 1e9
-            self._reader = await MetricReader.start(run.wanted, run.said, folder, since, again=run.again)
-        self.ended = asyncio.create_task(self._follow())
 
     def end(self, grace: float, cause: str = "asked") -> None:
         """SIGTERM now, SIGKILL after `grace` seconds; one that the cluster takes away has its own."""
         if self._run.disrupted:
             grace = max(grace, self._run.grace)
         self.sender.flags.stop = True
-        self._cause = self._cause or cause
-        self._run.ends(self, grace)
+        super().end(grace, cause)
         self._cluster.keep(self._delete(grace_seconds(grace)))
 
     def lose(self, words: str) -> None:
@@ -96,8 +78,8 @@ class WorkerPod:
         with contextlib.suppress(CoachError):
             await until_answered(lambda: self._cluster.api.delete(self._path, gracePeriodSeconds=grace))
 
-    async def _follow(self) -> Ended:
-        printing = asyncio.create_task(self._print(self._reader))
+    async def _follow(self, printed: Printed) -> Ended:
+        printing = asyncio.create_task(self._print(printed))
         try:
             await self._cluster.pods.until(self._is_over)
             self._all_printed.set()
@@ -105,7 +87,7 @@ class WorkerPod:
         finally:
             printing.cancel()
             await asyncio.gather(printing, return_exceptions=True)
-        return self._how()
+        return self._how(printed.last)
 
     def _is_over(self) -> bool:
         found = self._cluster.pods.objects.get(self.pod.name)
@@ -118,8 +100,8 @@ class WorkerPod:
         ended = found.get("status", {}).get("phase") in ("Succeeded", "Failed")
         return ended or pods.terminated(found) is not None or bool(self._lost)
 
-    def _how(self) -> Ended:
-        terminated, last = pods.terminated(self._seen), self._last_lines
+    def _how(self, last: str) -> Ended:
+        terminated = pods.terminated(self._seen)
         code = 137 if terminated is None else int(terminated.get("exitCode", 137))
         seconds = _seconds(terminated)
         if not self._cause and pods.ending(self._seen):
@@ -146,18 +128,15 @@ class WorkerPod:
         self._loop.call_soon_threadsafe(self._note, kind, record)
 
     def _note(self, kind: str, record: Mapping[str, Any]) -> None:
-        if self._reader is not None:
-            self._reader.record(round(1e9 * self._cluster.now()), kind, record)
+        if self.reader is not None:
+            self.reader.record(round(1e9 * self._cluster.now()), kind, record)
 
-    async def _print(self, reader: MetricReader | None) -> None:
+    async def _print(self, printed: Printed) -> None:
         """Keep what it prints, and look for metrics in it."""
-        printed = Printed(self._log, self.pod.name, reader)
         try:
             async for time, line in lines(self._cluster.api, self.pod.name, self._all_printed, after=self._run.mark):
                 await printed.take(time, line)
-                self._last_lines = printed.last
-            if reader is not None:
-                await reader.finish()
+            await printed.finish()
         finally:
             await printed.close()
 

@@ -16,7 +16,7 @@ from coach.core.cluster import Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
-from coach.platforms.base import EpochOrder, GangSize
+from coach.platforms.base import EpochOrder, GangSize, PlatformEvents
 from coach.platforms.kubernetes import manifests, program_files, program_manifests
 from coach.platforms.kubernetes.program_manifests import MADE_AT, lease, lease_name
 from coach.platforms.kubernetes.program_pods import Cluster, WorkerPod
@@ -118,8 +118,11 @@ class Leases:
 class Programs(LoggedPrograms):
     """The programs of all jobs of a handler. `logs(job)` is the folder for a job's logs."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, logs: Callable[[str], Path]) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: Settings, logs: Callable[[str], Path], events: PlatformEvents
+    ) -> None:
         super().__init__(cluster.now)
+        self.events = events
         self._cluster, self._settings, self._logs = cluster, settings, logs
         self._leases = Leases(cluster, settings)
         self._services = f"{CORE}/namespaces/{cluster.api.namespace}/services"
@@ -188,14 +191,6 @@ class Programs(LoggedPrograms):
     def lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """Its pod goes, too."""
         self._cluster.lose(pod, reason, message)
-
-    def signalled(self, job: str, signal: str, grace: float) -> None:
-        """A job's program got a signal."""
-        self._cluster.signalled(job, signal, grace)
-
-    def not_found(self, job: str, message: str) -> None:
-        """A job's program does not print its metric."""
-        self._cluster.not_found(job, message)
 
     def worker(self, pod: PodId, order: EpochOrder) -> WorkerPod:
         """The pod of a worker."""

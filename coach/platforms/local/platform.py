@@ -82,7 +82,7 @@ class LocalPlatform:
         self._devices = DevicePool(nodes)
         self._looking: list[asyncio.Task[None]] = []
         self._taken: tuple[Taken, ...] = ()
-        self._programs = Programs(logs, now, self._signalled, self._not_found, self._devices)
+        self._programs = Programs(logs, now, self._devices)
         self._program_nodes: dict[PodId, str] = {}
 
     def refusal(self, spec: TrainingJob) -> str:
@@ -91,7 +91,7 @@ class LocalPlatform:
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Start the process that functions are forked from. Raises PermanentError without framework."""
-        self._events = events
+        self._events = self._programs.events = events
         self._calls = AtSockets()
         try:
             if self._functions:
@@ -285,12 +285,6 @@ class LocalPlatform:
     async def kill_program(self, job: str) -> None:
         """End a job's program now."""
         await self._programs.kill_program(job)
-
-    def _not_found(self, job: str, message: str) -> None:
-        self._events.metric_not_found(job, message)
-
-    def _signalled(self, job: str, signal: str, grace: float) -> None:
-        self._events.program_signalled(job, signal, grace)
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""

@@ -89,7 +89,7 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
         order = Order(
             name=job.name,
             command=program.command,
-            directory=(program.directory or ".").removeprefix("file://"),
+            directory=program.folder,
             env={"PYTHONUNBUFFERED": "1", **os.environ, **program.env, **pool.environment(seen, program.env), **own},
             log=str(log),
             wanted=Wanted.of(spec),

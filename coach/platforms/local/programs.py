@@ -22,7 +22,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from coach.core.jobs.program_axis import ProgramAxis
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import JobSpec
 from coach.platforms import torchrun
-from coach.platforms.base import EpochError, EpochOrder
+from coach.platforms.base import EpochError, EpochOrder, PlatformEvents
 from coach.platforms.local.devices import Device
 from coach.platforms.local.devices.pool import DevicePool
 from coach.platforms.local.program_group import Group, Variables
@@ -193,15 +192,13 @@ class Worker:
 class Run:
     """The workers of a job from their start to their end."""
 
-    def __init__(self, spec: JobSpec, action: RunEpoch, stopped: float, signalled: Signalled) -> None:
+    def __init__(self, spec: JobSpec, action: RunEpoch, stopped: float, events: PlatformEvents) -> None:
         """`stopped`: seconds in which the processes before these ended for a change.
 
-        `signalled` is called with the first SIGTERM and the first SIGKILL that one of its workers gets.
+        `events` hears of the first SIGTERM and the first SIGKILL that a worker gets, and of another metric than wanted.
         """
-        self._signalled, self._signals = signalled, set[str]()
-        #: Called with what the program prints in place of its metric.
-        self.not_found: Callable[[str], None] = lambda _: None
-        self.group = action.group
+        self._events, self._signals = events, set[str]()
+        self.job, self.group = action.job, action.group
         #: The devices that the process of each worker sees; they stay the same for as long as it runs.
         self.sees: dict[str, Sequence[Device]] = {}
         #: The names of the workers that it is to have.
@@ -255,7 +252,7 @@ class Run:
         """One of its workers got this signal."""
         if name not in self._signals:
             self._signals.add(name)
-            self._signalled(name, grace)
+            self._events.program_signalled(self.job, name, grace)
 
     def _answer(self, name: str, what: Mapping[str, object]) -> None:
         for worker in self._workers:
@@ -390,7 +387,7 @@ class Run:
 
     def _note(self, report: ProgramReport, seconds: float) -> None:
         if report.hint:
-            self.not_found(report.hint)
+            self._events.metric_not_found(self.job, report.hint)
         if self._metric in report.values:
             self._said = asyncio.get_running_loop().time()
             self._checkpoints.report(time.time())
@@ -521,6 +518,8 @@ def _nothing(_report: ProgramReport, _seconds: float) -> None:
 class RunningPrograms:
     """The programs of all jobs of a handler: of each its run, whose reports are waited for, or which ends."""
 
+    events: PlatformEvents
+
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._runs: dict[str, Any] = {}
@@ -578,21 +577,9 @@ class RunningPrograms:
 class Programs(RunningPrograms):
     """The programs of all jobs on this machine. `logs(job)` is the folder for a job's logs."""
 
-    def __init__(
-        self,
-        logs: Callable[[str], Path],
-        now: Callable[[], float],
-        signalled: Callable[[str, str, float], None],
-        not_found: Callable[[str, str], None],
-        devices: DevicePool,
-    ) -> None:
-        """`signalled` is called with a job and a signal that its program got, `not_found` with what it prints instead
-        of its metric.
-        """
+    def __init__(self, logs: Callable[[str], Path], now: Callable[[], float], devices: DevicePool) -> None:
         super().__init__(now)
-        self._not_found = not_found
         self._logs = logs
-        self._signalled = signalled
         self._devices = devices
         #: By job: the seconds that its last stop took, until it is started again.
         self._ends: dict[str, float] = {}
@@ -606,10 +593,8 @@ class Programs(RunningPrograms):
         if run is None or run.group != action.group:
             if run is not None:
                 await run.end(0.0)
-            run = self._runs[action.job] = Run(
-                order.spec.spec, action, self._ends.pop(action.job, 0.0), partial(self._signalled, action.job)
-            )
-            run.not_found = partial(self._not_found, action.job)
+            stopped = self._ends.pop(action.job, 0.0)
+            run = self._runs[action.job] = Run(order.spec.spec, action, stopped, self.events)
             group = self._variables(run, action.pods)
             await run.start([self._order(order, pod, run, group, cpus(pod)) for pod in sorted(action.pods)])
         elif set(run.names) != {pod.name for pod in action.pods}:
@@ -687,7 +672,7 @@ class Programs(RunningPrograms):
         return Order(
             name=pod.name,
             command=program.command,
-            directory=(program.directory or ".").removeprefix("file://"),
+            directory=program.folder,
             env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **seen, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             # Only the first worker's reports count.
@@ -706,7 +691,7 @@ def not_there(spec: JobSpec) -> str:
     program = spec.program
     if program is None or spec.image is not None:
         return ""
-    word, folder = program.command[0], (program.directory or ".").removeprefix("file://")
+    word, folder = program.command[0], program.folder
     where = os.path.join(folder, word) if "/" in word else word  # noqa: PTH118 - `./a` is to stay one
     path = program.env.get("PATH") or os.environ.get("PATH")
     if shutil.which(where, path=path) is not None:

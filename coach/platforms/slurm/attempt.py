@@ -18,7 +18,7 @@ from coach.core.cluster import PodId, Role
 from coach.core.errors import CoachError
 from coach.platforms.local.programs import PEERS_GRACE
 from coach.platforms.local.supervisor import Ended
-from coach.platforms.logged_programs import LoggedRun, MetricReader, Printed
+from coach.platforms.logged_programs import LoggedRun, LoggedWorker, Printed
 from coach.platforms.slurm import queue
 from coach.platforms.slurm import rank as inside
 
@@ -169,14 +169,12 @@ class Attempt:
         return False
 
 
-class RankWorker:
-    """One worker's task, followed by its log. `memory` is what it asked for, GiB."""
+class RankWorker(LoggedWorker):
+    """One worker's task, followed by its log."""
 
-    def __init__(self, attempt: Attempt, pod: PodId, memory: float, log: Path, files: Path) -> None:
-        self.pod, self.name, self.attempt = pod, pod.name, attempt
-        self.disrupted = False
-        self._memory, self._log, self._files = memory, log, files
-        self._cause, self._lost = "", False
+    def __init__(self, attempt: Attempt, pod: PodId, memory: float, log: Path, files: str) -> None:
+        super().__init__(pod, memory, log, files)
+        self.attempt = attempt
 
     def began(self) -> int:
         """When it started, on its node's clock."""
@@ -185,30 +183,20 @@ class RankWorker:
 
     async def follow(self, run: LoggedRun, *, metrics: bool) -> None:
         """Follow it to its end; `metrics`: what it reports counts."""
-        reader = None
-        if metrics:
-            since = self.began() / 1e9
-            reader = await MetricReader.start(run.wanted, run.said, str(self._files), since, again=run.again)
-        self._run, self._mark = run, run.mark
+        self._mark = run.mark
         with contextlib.suppress(OSError):
             (self.attempt.folder / "followed").touch()
-        self.ended = asyncio.create_task(self._follow(Printed(self._log, self.name, reader)))
+        await super().follow(run, metrics=metrics)
 
     def end(self, grace: float, cause: str = "asked") -> None:
         """SIGTERM now, SIGKILL after `grace` seconds, for all workers of the job."""
-        self._cause = self._cause or cause
-        self._run.ends(self, grace)
+        super().end(grace, cause)
         self.attempt.tell(end=grace, cause=cause)
-
-    def lose(self, words: str) -> None:
-        """It is gone."""
-        self._lost = True
 
     async def _follow(self, printed: Printed) -> Ended:
         try:
             ended = await self._read(printed)
-            if printed.reader is not None:
-                await printed.reader.finish()
+            await printed.finish()
             return await self._how(ended, printed.last)
         finally:
             await printed.close()

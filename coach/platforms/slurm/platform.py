@@ -94,7 +94,7 @@ class SlurmPlatform(LoggedPrograms):
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Take over what an earlier handler left. Raises PermanentError, TemporaryError where Slurm is not there."""
-        self._events, self._clock = events, asyncio.get_running_loop().time
+        self.events, self._clock = events, asyncio.get_running_loop().time
         self._cluster = await queue.nodes_now()
         there = await queue.queue(self._handler)
         runs: dict[PodId, str] = {}
@@ -108,7 +108,7 @@ class SlurmPlatform(LoggedPrograms):
                     runs |= dict.fromkeys(attempt.pods, attempt.token)
                 elif not attempt.over:
                     self._queued[attempt.job] = attempt
-        kept = {runs[pod] for pod in (self._events.takes_over(runs) if runs else ())}
+        kept = {runs[pod] for pod in (self.events.takes_over(runs) if runs else ())}
         for token, attempt in self.attempts.items():
             if token in kept:
                 self._current[attempt.job] = _done(attempt)
@@ -187,7 +187,7 @@ class SlurmPlatform(LoggedPrograms):
     def worker(self, pod: PodId, order: EpochOrder) -> RankWorker:
         """The task of a worker."""
         memory, log = order.spec.spec.resources.worker.resources.memory, self._logs(pod.job) / f"{pod.name}.log"
-        return RankWorker(self.attempts[order.addresses[pod]], pod, memory, log, _directory(order.spec))
+        return RankWorker(self.attempts[order.addresses[pod]], pod, memory, log, str(_directory(order.spec)))
 
     def until(self, run: LoggedRun, due: float) -> float:
         """They get their grace period then."""
@@ -199,19 +199,11 @@ class SlurmPlatform(LoggedPrograms):
             assert isinstance(worker, RankWorker)
             worker.attempt.tell(seconds=until - self._now())
 
-    def not_found(self, job: str, message: str) -> None:
-        """A job's program does not print its metric."""
-        self._events.metric_not_found(job, message)
-
-    def signalled(self, job: str, signal: str, grace: float) -> None:
-        """A job's program got a signal."""
-        self._events.program_signalled(job, signal, grace)
-
     def lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """A worker that ran is gone, and so are the others of its Slurm job."""
         self._held.pop(pod, None)
         self._keep(self._drop(pod.job))
-        self._events.pod_lost(pod, reason, message)
+        self.events.pod_lost(pod, reason, message)
 
     # -- Slurm jobs ---------------------------------------------------------------------------------------
 
@@ -373,7 +365,7 @@ class SlurmPlatform(LoggedPrograms):
         pod, said = self._waiting.get(job, (None, ""))
         if pod is not None and said != f"{reason} {words}":
             self._waiting[job] = pod, f"{reason} {words}"
-            self._events.pod_pending(pod, reason, words)
+            self.events.pod_pending(pod, reason, words)
 
     async def _nodes(self) -> None:
         ours: dict[str, Resources] = {}
@@ -382,7 +374,7 @@ class SlurmPlatform(LoggedPrograms):
         cluster = await queue.nodes_now(ours)
         if cluster != self._cluster:
             self._cluster = cluster
-            self._events.nodes_changed(cluster)
+            self.events.nodes_changed(cluster)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -400,7 +392,7 @@ def _never_began(attempt: Attempt) -> tuple[Reason, str]:
 
 def _directory(spec: TrainingJob) -> Path:
     assert spec.spec.program is not None
-    return Path((spec.spec.program.directory or ".").removeprefix("file://")).absolute()
+    return Path(spec.spec.program.folder).absolute()
 
 
 def _done(attempt: Attempt) -> asyncio.Future[Attempt]:
