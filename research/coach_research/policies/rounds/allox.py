@@ -35,8 +35,10 @@ class AlloX(Shares):
         free = round(1.0 / unit) - sum(share == 1.0 for share in given.values())
         waiting = [at for at, job in enumerate(jobs) if given[job.id] != 1.0]
         waiting = waiting[: max(int(self.alpha * len(waiting)), free)]
-        # In the best matching the jobs with the least left are the first ones on each processor.
-        for at in sorted(waiting, key=lambda at: seconds_left(jobs[at]))[: max(0, free)]:
+        if len(waiting) > free:
+            # In the best matching the jobs with the least left are the first ones on each processor.
+            waiting = sorted(waiting, key=lambda at: seconds_left(jobs[at]))[: max(0, free)]
+        for at in waiting:
             given[jobs[at].id] = unit / float(wide[at])
         self._given = given
         return np.array([given[job.id] for job in jobs])

@@ -319,12 +319,13 @@ def width(job: JobState, view: EngineView) -> float:
     return float(widths([job], view)[0])
 
 
-def seconds_left(job: JobState) -> float:
-    """Predicted seconds until its end, if it runs all the time, at the speed it has now."""
+def seconds_left(job: JobState, epochs: float | None = None) -> float:
+    """Predicted seconds until its end, if it runs all the time, at the speed it has now. `epochs`: those left."""
+    epochs = job.remaining().expected if epochs is None else epochs
     if not job.has_epochs:
-        return job.remaining().expected / max(1, job.maximum.workers)
+        return epochs / max(1, job.maximum.workers)
     speed = job.speed(*job.maximum)
-    return job.remaining().expected / speed if speed > 0 else 0.0
+    return epochs / speed if speed > 0 else 0.0
 
 
 def in_order(room: FloatArray, job: JobState, workers: int, nodes: IntArray | None = None) -> Plan:

@@ -30,10 +30,11 @@ class Themis(Shares):
 
     def shares(self, jobs: list[JobState], wide: FloatArray, view: EngineView) -> FloatArray:
         """See `Shares`."""
-        left = np.array([seconds_left(job) for job in jobs])
+        epochs = [job.remaining().expected for job in jobs]
+        left = np.array([seconds_left(job, each) for job, each in zip(jobs, epochs, strict=True)])
         here = np.array([view.now - job.arrived for job in jobs])
         part = np.minimum(1.0, 1.0 / len(jobs) / wide)
-        alone = self._finish_alone(jobs, left, part)
+        alone = self._finish_alone(jobs, np.array(epochs), left, part)
         low, high = 0.0, 1e6
         while high - low > 1e-6 * high:
             rho = (low + high) / 2
@@ -44,9 +45,8 @@ class Themis(Shares):
         shares: FloatArray = np.minimum(1.0, x / max(1e-12, float(x @ wide)))
         return shares
 
-    def _finish_alone(self, jobs: list[JobState], left: FloatArray, part: FloatArray) -> FloatArray:
+    def _finish_alone(self, jobs: list[JobState], epochs: FloatArray, left: FloatArray, part: FloatArray) -> FloatArray:
         """Seconds that each job takes in all on its part of the cluster."""
-        epochs = np.array([job.remaining().expected for job in jobs])
         known = [self._alone.get(job.id, (0.0, math.nan, 1.0)) for job in jobs]
         so_far, before, rate = np.array(known).T
         so_far = so_far + np.where(np.isnan(before), 0.0, before - epochs) / rate

@@ -77,10 +77,13 @@ def _middle(least: FloatArray, wide: FloatArray) -> FloatArray:
 
     That is where ECOS begins: the least squares of what each constraint leaves.
     """
+    middle: FloatArray = np.clip((1.0 + least) / 3.0, least, 1.0)
+    if float(middle @ wide) <= 1.0:
+        return middle
     low, high = 0.0, 1.0 / float(wide.min())
     while high - low > 1e-9 * high:
         price = (low + high) / 2.0
         x = np.clip((1.0 + least) / 3.0 - price * wide, least, 1.0)
         low, high = (low, price) if float(x @ wide) <= 1.0 else (price, high)
-    middle: FloatArray = np.clip((1.0 + least) / 3.0 - high * wide, least, 1.0)
+    middle = np.clip((1.0 + least) / 3.0 - high * wide, least, 1.0)
     return middle
