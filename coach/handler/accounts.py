@@ -18,7 +18,6 @@ from coach.core.jobs.job import Job
 from coach.core.money import Money, to_money
 from coach.core.money import currency as written_currency
 from coach.core.periods import EVER, Period
-from coach.handler.clock import Clock
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 from coach.handler.state.state_directory import StateDirectory
@@ -122,7 +121,7 @@ def set_account(home: StateDirectory, wanted: AccountSet) -> None:
         with contextlib.closing(journal):
             jobs = journal.jobs()
             refuse(journal.accounts(jobs), jobs, wanted)
-            journal.append([replace(wanted, at=Clock(journal.last_at()).now())])
+            journal.append([replace(wanted, at=journal.clock.now())])
 
 
 def read(home: StateDirectory) -> tuple[Accounts, Mapping[str, Job]]:

@@ -35,7 +35,6 @@ from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Model
 from coach.handler import accounts, warm_up
-from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
 from coach.handler.price_changes import LOOK_SECONDS, changed
 from coach.handler.state.checkpoints import obsolete
@@ -60,8 +59,7 @@ class Handler:
     """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`.
 
     `jobs`: those of the journal, where they were read since it was opened for writing. `resumed`: names of jobs that
-    are resumed at once; None: all that no user stopped. Of them programs that still run go on. `clock`: in the
-    place of the machine's from the journal's last record on.
+    are resumed at once; None: all that no user stopped. Of them programs that still run go on.
     """
 
     def __init__(
@@ -71,8 +69,6 @@ class Handler:
         policy: Policy,
         jobs: Mapping[str, Job] | None = None,
         resumed: Collection[str] | None = None,
-        *,
-        clock: Clock | None = None,
     ) -> None:
         self._read = jobs
         self._resumed = resumed
@@ -81,7 +77,7 @@ class Handler:
         self._going_on: list[act.RunEpoch] = []
         self._platform = platform
         self._journal = journal
-        self._clock = clock or Clock(journal.last_at())
+        self._clock = journal.clock
         placement = Placement.DEFAULT if platform.places_pods else Placement.GANG
         self._reducer = Reducer(policy, placement, self._decide)
         #: How many of the last decisions took longer than the policy's `slow_after`.

@@ -59,14 +59,14 @@ def cancel(journal: Journal, names: Sequence[str]) -> None:
 
 
 async def _cancel(journal: Journal, names: Sequence[str]) -> None:
-    clock, then = Clock(journal.last_at()), journal.left_at or 0.0
+    then = journal.left_at or 0.0
     try:
-        refuse_gap(journal.left_at, clock.now(), journal.accounts({}).known.values())
+        refuse_gap(journal.left_at, journal.clock.now(), journal.accounts({}).known.values())
     except ClockGapError:  # whether the clock is right is asked when money could be spent
-        clock = Clock(then, lambda: then)
-    suspend_orphans(journal, at=clock.now())
-    async with Handler(NullPlatform(), journal, policy("coach"), clock=clock) as handler:
+        journal.clock = Clock(then, lambda: then)
+    suspend_orphans(journal)
+    async with Handler(NullPlatform(), journal, policy("coach")) as handler:
         for name in names:
             handler.cancel(name)
         await handler.wait(lambda: all(handler.jobs[name].ended for name in names))
-    journal.beat(clock.now())
+    journal.beat(journal.clock.now())

@@ -209,14 +209,13 @@ def _common_journal(chosen: Sequence[Chosen]) -> Path | None:
     return next(iter(journals), None)
 
 
-def suspend_orphans(journal: Journal, but: Collection[str] = (), at: float | None = None) -> None:
+def suspend_orphans(journal: Journal, but: Collection[str] = ()) -> None:
     """Jobs whose handler was killed count as suspended, so that only the requested ones go on.
 
     Their users did not stop them: a service that starts goes on with them. Those of `but` are requested, and their
     programs may still run.
     """
-    at = Clock(journal.last_at()).now() if at is None else at
     living = [job for job in journal.jobs().values() if not job.ended and not job.suspend]
     orphans = [job for job in living if job.name not in but or job.spec.program is None]
     if orphans:
-        journal.append([ev.SuspendRequested(at, job.name, True, by_user=False) for job in orphans])
+        journal.append([ev.SuspendRequested(journal.clock.now(), job.name, True, by_user=False) for job in orphans])

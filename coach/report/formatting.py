@@ -138,6 +138,11 @@ def count(many: int, one: str, more: str | None = None) -> str:
     return f"{many:,} {one if many == 1 else more or one + 's'}"
 
 
+def starting(message: str) -> str:
+    """What a job that starts says of it: of `3 functions for 2 workers, 1 server` what they are for."""
+    return message.partition(" functions for ")[2] or message
+
+
 def resumes_from(job: Job) -> str:
     """Where a job goes on that is resumed: `the checkpoint of epoch 3`."""
     if not job.epochs or job.begins_anew:

@@ -171,7 +171,7 @@ class EventFormatter:
         if record.charge is Charge.RELEASE:
             if record.amount == 0:
                 return None
-            return f"{cost} for functions held between epochs", False
+            return f"{cost} for what was held between epochs", False
         if record.charge is Charge.FAILED:
             return f"{cost} for an attempt that did not count", False
         if record.charge is Charge.GRACE:
@@ -241,7 +241,7 @@ class EventFormatter:
         if state.ended:
             return f"{state.value}: {record.message}"
         if record.reason is Reason.STARTING_FUNCTIONS:
-            return f"starts {record.message}", False
+            return f"starts {formatting.starting(record.message)}", False
         return f"{record.reason.words}: {record.message}"
 
 

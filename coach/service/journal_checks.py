@@ -104,7 +104,7 @@ def _of(path: Path) -> Iterator[Check]:
 
 def _damaged(path: Path) -> tuple[list[str], int, int]:
     """What is wrong with which record; how many there are, and how many have no checksum. Raises sqlite3.Error."""
-    found, read, unsummed = [], 0, 0
+    found, read, unsummed, last = [], 0, 0, 0
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         for (said,) in connection.execute("PRAGMA integrity_check(5)"):
             if said != "ok":
@@ -115,6 +115,10 @@ def _damaged(path: Path) -> tuple[list[str], int, int]:
             f"SELECT seq, at, job, type, body, {known} FROM records ORDER BY seq"  # noqa: S608
         ):
             read += 1
+            if seq != last + 1:
+                gone = f"{last + 1}" if seq == last + 2 else f"{last + 1} to {seq - 1}"
+                found.append(f"record {gone} is not there, though none is ever deleted")
+            last = seq
             unsummed += expected is None
             try:
                 job, kind, body = (bytes.decode(text) for text in texts)

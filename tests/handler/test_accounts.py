@@ -46,7 +46,7 @@ class Steps:
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coach.handler.handler.Clock", Steps)
+    monkeypatch.setattr("coach.handler.state.journal.Clock", Steps)
 
 
 def job(name: str, **changes: Any) -> Any:

@@ -67,9 +67,9 @@ def command(
             if output is Format.TABLE:
                 style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]
                 screen.print(f"{check.status.value:<9}", style=style, end="")
-                screen.print(f"{check.name:<17}{check.found}", soft_wrap=True)
+                screen.print(f"{check.name:<17} {check.found}", soft_wrap=True)
                 if check.next_step:
-                    screen.print(f"{'':<9}{'':<17}{check.next_step}", soft_wrap=True, style="bold")
+                    screen.print(f"{'':<27}{check.next_step}", soft_wrap=True, style="bold")
     printed(output, found, ("name", "status", "found", "next_step"))
     if any(check.status is Status.FAILED for check in found):
         raise typer.Exit(5)

@@ -63,7 +63,7 @@ class Reason(StrEnum):
 
     # waits
     SUBMITTED = "Submitted", "accepted, not started yet", State.QUEUED
-    STARTING_FUNCTIONS = "StartingFunctions", "its functions are starting", State.WAITING
+    STARTING_FUNCTIONS = "StartingFunctions", "starting", State.WAITING
     MISCONFIGURED = "Misconfigured", "its functions cannot be scheduled as they are described", State.WAITING
     NEVER_FITS = "NeverFits", "this cluster can never hold its smallest gang", State.FAILED
     WAITING_MEMBERS = "WaitingMembers", "not all types of its functions are there yet", State.WAITING

@@ -78,6 +78,8 @@ class Journal:
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str] | None, token: int) -> None:
         #: When the handler before this one was last here, seconds since 1970; None where there was none.
         self.left_at: float | None = None
+        #: Goes on from the last record, as long as the journal is open for writing.
+        self.clock = Clock()
         self.path = path
         #: Called before each transaction: it waits, or ends the process, where this handler may not write.
         self.may_write: Callable[[], None] = lambda: None
@@ -118,7 +120,8 @@ class Journal:
         journal = cls(path, connection, lock, token)
         last_at = journal.last_at()
         journal.left_at = left_at if left_at is None else max(left_at, last_at)
-        journal.beat(Clock(last_at).now())
+        journal.clock = Clock(last_at)
+        journal.beat(journal.clock.now())
         return journal
 
     @classmethod

@@ -29,7 +29,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
-from coach.handler.clock import Clock, ClockGapError, refuse_gap
+from coach.handler.clock import ClockGapError, refuse_gap
 from coach.handler.private_files import make_folder, open_lock, opener, state_folder, tighten
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
@@ -252,7 +252,7 @@ def _opened(journal: Journal, clock_is_right: bool) -> Journal:
     """`journal`, or what `refuse_gap` raises; then the next one is asked, too."""
     try:
         if not clock_is_right:
-            refuse_gap(journal.left_at, Clock(journal.last_at()).now(), journal.accounts({}).known.values())
+            refuse_gap(journal.left_at, journal.clock.now(), journal.accounts({}).known.values())
     except BaseException:
         if journal.left_at is not None:
             journal.beat(journal.left_at)

@@ -12,7 +12,7 @@ import pytest
 from coach.core.jobs import events as ev
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from coach.service.journal_checks import journal_checks
+from coach.service.journal_checks import journal_checks, repair_checks
 from coach.service.schemas import Status
 from tests.core.lifecycle.faulty_cluster import spec
 
@@ -48,6 +48,20 @@ def test_each_changed_record_is_named(home: StateDirectory) -> None:
     assert check.status is Status.FAILED and "copy" in check.next_step
     assert "record 10 (PriorityChanged of a) was changed" in check.found and "record 11" in check.found
     assert "record 12 cannot be read (UnicodeDecodeError)" in check.found
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [("seq = 1", "record 1 is"), ("seq = 10", "record 10 is"), ("seq IN (5, 6, 7)", "record 5 to 7 is")],
+)
+def test_a_record_that_was_taken_out_is_missed(home: StateDirectory, gone: str, said: str) -> None:
+    with contextlib.closing(sqlite3.connect(home.journal(1), isolation_level=None)) as connection:
+        connection.execute(f"DELETE FROM records WHERE {gone}")
+    (check,) = journal_checks(home)
+    assert check.status is Status.FAILED and f"{said} not there" in check.found
+    repaired = list(repair_checks(home))
+    assert "lost" in repaired[0].found and "no record lost" not in repaired[0].found
+    assert statuses(home) == [Status.OK, Status.OK]
 
 
 def test_no_flipped_bit_of_a_record_goes_unnoticed_nor_ends_in_a_traceback(home: StateDirectory) -> None:
