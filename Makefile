@@ -41,7 +41,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-gpu test-root test-slurm test-slurm-faults test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-gpu test-root test-slurm test-slurm-faults test-slurm-handlers test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -176,15 +176,18 @@ test-root: setup data
 
 # Debian's packages: slurmctld slurmd slurm-client munge.
 test-slurm: setup
-	@$(MAKE) --no-print-directory -j2 test-slurm-faults test-slurm-programs
+	@$(MAKE) --no-print-directory -j3 test-slurm-faults test-slurm-handlers test-slurm-programs
 
 # Two parts at once, each with a cluster of its own: most of the time they wait.
 SLURM := -m 'slurm$(if $(ALL),, and not full)'
 test-slurm-faults:
 	@$(PYTEST) -q tests/slurm/test_faults.py $(SLURM) | sed -u 's/^/slurm, faults | /'
 
+test-slurm-handlers:
+	@$(PYTEST) -q tests/slurm/test_handlers.py tests/slurm/test_contract.py $(SLURM) | sed -u 's/^/slurm, handlers | /'
+
 test-slurm-programs:
-	@$(PYTEST) -q tests/slurm --ignore=tests/slurm/test_faults.py $(SLURM) | sed -u 's/^/slurm, programs | /'
+	@$(PYTEST) -q tests/slurm/test_programs.py $(SLURM) | sed -u 's/^/slurm, programs | /'
 
 test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'

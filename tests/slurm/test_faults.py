@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -16,9 +15,8 @@ import pytest
 
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
-from tests.docs.pages import ROOT
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import LEARNS, Stopped, coach, job, logged, shim, train
+from tests.slurm.runs import LEARNS, job, logged, shim, train
 from tests.slurm.test_programs import paid
 
 pytestmark = pytest.mark.timeout(180)
@@ -41,73 +39,6 @@ def running(cluster: SlurmCluster) -> str:
     """The id of the job that runs."""
     (found,) = cluster.queue("running", "%i")
     return found
-
-
-def test_a_program_goes_on_without_its_handler_and_is_taken_over(slurm: SlurmCluster, tmp_path: Path) -> None:
-    spec = job(tmp_path, target=0.1)
-
-    def stop(_handler: Any, event: Any) -> None:
-        if isinstance(event, ev.EpochFinished) and event.report.at_epoch == 2:
-            raise Stopped
-
-    train(tmp_path, spec, then=stop)
-    before = running(slurm)
-    trained, records = train(tmp_path, spec)
-    assert trained.reason is Reason.TARGET_REACHED
-    assert logged(tmp_path).count("rank 0") == 1, "it was started once"
-    assert [line.split()[0] for line in slurm.queue()][-1] == before
-    reported = [epoch.report.at_epoch for epoch in trained.epochs]
-    assert reported == sorted(set(reported)), "no report counts twice"
-    paid(trained, records)
-
-
-def test_a_command_that_was_killed_goes_on_with_its_program_when_it_is_typed_again(
-    slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    (tmp_path / "own.py").write_text(LEARNS)
-    words = ["run", "--platform", "slurm", "--budget", "1coreh", "--target", "val_loss=0.05", "--resumes", "--no-live"]
-    command = [*words, "--cpu", "1", "--memory", "512Mi", "--name", "own", "--", "python3", "own.py"]
-    env = {**os.environ, "COACH_HOME": str(tmp_path / "home")}
-    first = subprocess.Popen([str(ROOT / ".venv/bin/coach"), *command], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
-    assert first.stdout is not None
-    assert any(b"epoch 2" in line for line in first.stdout)
-    first.kill()
-    first.communicate()
-    said = coach(tmp_path, *command)
-    assert said.returncode == 0, said.stderr
-    assert "own: goes on" in said.stdout + said.stderr
-    assert logged(tmp_path).count("rank 0") == 1, "it was started once"
-
-
-def test_a_job_that_began_while_no_handler_ran_is_taken_as_it_is(slurm: SlurmCluster, tmp_path: Path) -> None:
-    spec = job(tmp_path)
-
-    def stop(_handler: Any, event: Any) -> None:
-        if isinstance(event, ev.PodReady):
-            raise Stopped
-
-    train(tmp_path, spec, then=stop)  # it has begun, and nothing of it was followed
-    (log,) = (tmp_path / "home/slurm").glob("*/rank-0.log")
-    slurm.until(lambda: "epoch 3" in log.read_text())
-    trained, records = train(tmp_path, spec)
-    assert trained.reason is Reason.TARGET_REACHED, trained.message
-    assert logged(tmp_path).count("rank 0") == 1, "it was started once"
-    assert [epoch.report.at_epoch for epoch in trained.epochs][:3] == [1, 2, 3], "what it reported meanwhile counts"
-    paid(trained, records)
-
-
-def test_a_program_that_ended_while_no_handler_ran_has_its_last_words(slurm: SlurmCluster, tmp_path: Path) -> None:
-    script = LEARNS.replace("range(done + 1, 1000)", "range(done + 1, 7)")
-    spec = job(tmp_path, script, target=0.18)
-
-    def stop(_handler: Any, event: Any) -> None:
-        if isinstance(event, ev.EpochFinished):
-            raise Stopped
-
-    train(tmp_path, spec, then=stop)
-    slurm.until(lambda: not slurm.queue("running,completing"))
-    trained, _ = train(tmp_path, spec)
-    assert trained.reason is Reason.TARGET_REACHED, trained.message
 
 
 def test_one_empty_answer_of_squeue_ends_nothing(
@@ -292,18 +223,6 @@ def test_a_program_that_ignores_sigterm_is_killed_after_its_grace_period(slurm: 
     assert trained.reason is Reason.TARGET_REACHED
     assert time.monotonic() - began < 60
     slurm.until(lambda: not slurm.queue("running,completing"))
-
-
-def test_two_handlers_leave_each_other_alone(slurm: SlurmCluster, tmp_path: Path) -> None:
-    other, found = tmp_path / "other", []
-    other.mkdir()
-    first = job(other, target=0.1)
-    thread = threading.Thread(target=lambda: found.append(train(other, first)[0]))
-    thread.start()
-    trained, _ = train(tmp_path, job(tmp_path))
-    thread.join()
-    assert trained.reason is Reason.TARGET_REACHED
-    assert found[0].reason is Reason.TARGET_REACHED
 
 
 @pytest.mark.full
