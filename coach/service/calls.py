@@ -383,10 +383,11 @@ class Operations:
         policies: Sequence[str] = ("coach",),
         nodes: schemas.SimulatedNodes | None = None,
         budget: float | None = None,
+        timeline: bool = False,
     ) -> Call[schemas.Simulated]:
         """Simulate jobs of the service, and of files, under each policy, on `nodes` or on those of the service.
 
-        `budget`: of each job, in its currency, instead of its own.
+        `budget`: of each job, in its currency, instead of its own. `timeline`: also what is used over time.
         """
         return Call(
             "POST",
@@ -398,6 +399,7 @@ class Operations:
                 "policies": list(policies),
                 "nodes": nodes.model_dump() if nodes else None,
                 "budget": budget,
+                "timeline": timeline,
             },
             wait=MAX_SIMULATION,
             files=_paths(files),

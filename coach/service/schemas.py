@@ -16,6 +16,8 @@ from coach.report.row_types import (
     AccountRow,
     JobRow,
     Plan,
+    SimulatedJobRow,
+    SimulatedTimeRow,
     SpendingRow,
 )
 
@@ -96,6 +98,9 @@ class Simulation(_Body):
         float | None,
         Field(gt=0, le=1e9, allow_inf_nan=False, description="Of each job, in its currency, instead of its own."),
     ] = None
+    timeline: Annotated[bool, Field(description="Also what each run uses, is asked for and lets wait over time.")] = (
+        False
+    )
 
 
 class Resumption(_Body):
@@ -460,23 +465,16 @@ class Plans(BaseModel):
     plans: list[Plan]
 
 
-class SimulatedJob(BaseModel):
-    """A job in a simulated run: seconds until it ended (null: it did not) and until it began; money in its currency."""
-
-    job: str
-    reason: str
-    reached: bool
-    seconds: float | None
-    waited: float | None
-    spent: float | None
-
-
 class SimulatedRun(BaseModel):
-    """All jobs under one policy; `seconds` until the last one ended."""
+    """All jobs under one policy; `seconds` until the last one ended. The rows are those of `coach simulate --jobs`.
+
+    `timeline`: those of `--timeline`, where that was asked for.
+    """
 
     policy: str
     seconds: float
-    jobs: list[SimulatedJob]
+    jobs: list[SimulatedJobRow]
+    timeline: list[SimulatedTimeRow]
 
 
 class Origin(BaseModel):

@@ -42,8 +42,9 @@ class Result:
     placement: str = "gang"
     #: Why a job can never run on these nodes, by job number.
     never_fits: dict[int, str] = field(default_factory=dict)
-    #: Cores, GiB and devices of all nodes.
+    #: Cores, GiB and devices of all nodes; after them, as in `used`, the devices of each of `gpu_kinds`.
     capacity: FloatArray = field(default_factory=lambda: np.zeros(3))
+    gpu_kinds: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -78,6 +79,7 @@ class Result:
             placement=placement,
             never_fits=dict(record.never_fits),
             capacity=record.capacity,
+            gpu_kinds=record.gpu_kinds,
         )
 
     @property

@@ -56,9 +56,15 @@ CHUNK = 4096
 class Record:
     """Filled by a simulator while it runs."""
 
-    def __init__(self, capacity: FloatArray, bucket: float = 1.0) -> None:
-        """`capacity`: [node, resource]; `bucket`: initial width in seconds of a step of utilisation."""
-        self.capacity: FloatArray = capacity.sum(axis=0)
+    def __init__(self, capacity: FloatArray, bucket: float = 1.0, kinds: Sequence[str] = ()) -> None:
+        """`capacity`: [node, resource]; `bucket`: initial seconds of a step of utilisation; `kinds`: of nodes."""
+        of = {kind: [kind == each for each in kinds] for kind in dict.fromkeys(kinds)}
+        gpus = {kind: float(capacity[nodes, 2].sum()) for kind, nodes in of.items()}
+        #: The kinds of GPUs, where there are several: each is counted, and all of them together.
+        self.gpu_kinds = tuple(kind for kind, count in gpus.items() if count)
+        self.gpu_kinds = self.gpu_kinds if len(self.gpu_kinds) > 1 else ()
+        #: Of all nodes; after the resources the GPUs of each of `gpu_kinds`, as in all that is held.
+        self.capacity: FloatArray = np.append(capacity.sum(axis=0), [gpus[kind] for kind in self.gpu_kinds])
         self.kinds: dict[str, int] = {}
         self.names: dict[int, str] = {}
         #: Why a job can never run on this cluster, by job number.
@@ -67,8 +73,8 @@ class Record:
         self.reschedules = array("d")
         self.bucket = bucket
         #: [bucket, resource].
-        self._level = np.zeros((BUCKETS + 1, 3))
-        self._part = np.zeros((BUCKETS + 1, 3))
+        self._level = np.zeros((BUCKETS + 1, len(self.capacity)))
+        self._part = np.zeros((BUCKETS + 1, len(self.capacity)))
         self.ended = 0.0
         self.faults = 0
         self.nodes_lost = 0
@@ -78,7 +84,7 @@ class Record:
 
     # -- written by the simulator ---------------------------------------------------------------------------------
 
-    def took(self, at: float, held: tuple[float, float, float], times: float = 1.0) -> None:
+    def took(self, at: float, held: tuple[float, ...], times: float = 1.0) -> None:
         """A job holds `held` more from `at` on (`times` -1: less). Times do not decrease."""
         changes = self._new_changes
         changes.append((at, times, *held))
@@ -87,7 +93,7 @@ class Record:
 
     def _take_changes(self) -> None:
         """Add the new changes to the buckets, in their order, so that the sums are rounded as one by one."""
-        changes = np.array(self._new_changes, float).reshape(-1, 5)
+        changes = np.array(self._new_changes, float).reshape(-1, 2 + len(self.capacity))
         self._new_changes.clear()
         while len(changes):
             at = changes[:, 0] / self.bucket

@@ -81,11 +81,11 @@ class Driver:
         faults: Faults | None = None,
         machine_cores: float = math.inf,
         journal: Callable[[ev.Event | act.Action], object] | None = None,
-        usage: Callable[[float, Resources], object] | None = None,
+        usage: Callable[[float, Resources, str], object] | None = None,
         begin: float = 0.0,
         placement: Placement = Placement.GANG,
     ) -> None:
-        """`faults` of nodes and functions; None: nothing fails. `usage` gets (time, change of resources held).
+        """`faults` of nodes and functions; None: nothing fails. `usage` gets (time, change of resources held, node).
 
         `placement` DEFAULT: a subclass gives pods their nodes.
         """
@@ -234,7 +234,7 @@ class Driver:
     def _start(self, standing: Standing, found: str = "") -> None:
         """Start a pod that has a node; it becomes ready later. `found`: the node, if the reducer does not know it."""
         pod, name = standing.pod, standing.pod.id.job
-        self._use(pod.requests)
+        self._use(pod.requests, pod.node or found)
 
         def answer() -> ev.Event | None:
             if self.standing.get(name, {}).get(pod.id) is not standing or standing.leaving:
@@ -296,12 +296,12 @@ class Driver:
         if standing is not None and standing.pod.node:
             requests = standing.pod.requests
             self._held[pod.job] = self._held.get(pod.job, NOTHING) + requests * (self.now - standing.since)
-            self._use(requests * -1.0)
+            self._use(requests * -1.0, standing.pod.node)
             self._left(standing.pod)
 
-    def _use(self, more: Resources) -> None:
+    def _use(self, more: Resources, node: str) -> None:
         if self._usage is not None:
-            self._usage(self.now, more)
+            self._usage(self.now, more, node)
 
     # -- nodes -------------------------------------------------------------------------------------------------
 

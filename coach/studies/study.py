@@ -82,7 +82,7 @@ def answer(
         result: Result = plugins.extension(*TRACE).answer(question, policy, seed)
         return result
     rows = [(node.capacity.cpu, node.capacity.memory, node.capacity.gpu) for node in question.nodes]
-    record = Record(np.array(rows, float).reshape(-1, 3))
+    record = Record(np.array(rows, float).reshape(-1, 3), kinds=[node.kind for node in question.nodes])
     reasons, events = _system(question, policy, seed, record, placement)
     return replace(
         Result.of(record, policy, seed, events, time.perf_counter() - began, placement=placement),
@@ -118,8 +118,11 @@ def _system(
 ) -> tuple[dict[int, str] | None, int]:
     """Run in the reducer. Returns the jobs' reasons by number, and the number of events."""
 
-    def use(at: float, more: Resources) -> None:
-        record.took(at, (more.cpu, more.memory, more.gpu))
+    kinds = {node.name: node.kind for node in question.nodes}
+
+    def use(at: float, more: Resources, node: str) -> None:
+        by_kind = (more.gpu * (kind == kinds[node]) for kind in record.gpu_kinds)
+        record.took(at, (more.cpu, more.memory, more.gpu, *by_kind))
         advance(len(driver.ended) / len(question.jobs))
 
     driver = _driver(question, spec, seed, placement, usage=use)

@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from coach import Client
+from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.handler.state.state_directory import StateDirectory
+from coach.jobfiles.load import load_jobs
+from coach.report.simulation.tables import job_rows, timeline_rows
 from coach.service.schemas import SimulatedNodes
 from coach.service.views import simulations
+from coach.studies.simulation_inputs import of_specs
+from coach.studies.study import Question, answer
 from tests.service.conftest import Api, job_text, serve
 from tests.service.test_api import ENDLESS
 from tests.service.test_serve import served
@@ -34,15 +39,29 @@ def test_jobs_are_simulated_under_two_policies(home: StateDirectory, tmp_path: P
     assert found.nodes == 2
     assert sorted(name for origin in found.origins for name in origin.jobs) == ["a", "a-2"]
     for run in found.runs:
-        assert [job.job for job in run.jobs] == ["a", "a-2"]
+        assert [job["job"] for job in run.jobs] == ["a", "a-2"]
         for job in run.jobs:
-            assert job.seconds is not None and 0 < job.seconds <= run.seconds
-            assert job.spent is not None and 0 < job.spent <= 5.0
+            assert job["end"] is not None and 0 < job["end"] <= run.seconds
+            assert job["cost"] is not None and 0 < job["cost"] <= 5.0
             # The curve of `a` is of what it has trained until now.
-            assert job.reached == (job.reason == "TargetReached") and job.reason in (
+            assert job["reached"] == (job["why"] == "TargetReached") and job["why"] in (
                 "TargetReached",
                 "EpochLimit",
             )
+        assert run.timeline == []
+
+
+def test_the_rows_are_those_of_the_library(home: StateDirectory, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(job_text("new", maxEpochs=30, target={"loss": 0.3}))
+    with served(tmp_path), Client() as coach:
+        nodes = SimulatedNodes(count=2, cpu=4, memory=16)
+        (run,) = coach.simulate_jobs(files=[file], policies=["drf"], nodes=nodes, timeline=True).runs
+    assumed = of_specs([one.spec for one in load_jobs([file])], "resnet-50", 10.0, 20.0, assume=True)
+    two = tuple(Node(f"node-{number}", Resources(4, 16)) for number in range(2))
+    result = answer(Question(tuple(assumed.jobs), tuple(assumed.dynamics), assumed.arrivals, two), "drf", 0)
+    assert run.jobs == list(job_rows(result)) and len(run.jobs) == 1
+    assert run.timeline == list(timeline_rows(result)) and run.timeline[0]["cpu_used"] > 0
 
 
 QUESTIONS: list[tuple[dict[str, Any], int, str]] = [

@@ -130,10 +130,10 @@ function Answer({ found, currency }: { found: Schema["Simulated"]; currency: (jo
           ...run.jobs.map((job) => [
             run.policy,
             job.job,
-            job.seconds === null ? none : duration(job.seconds),
-            job.waited === null ? none : duration(job.waited),
-            money(job.spent, currency(job.job)),
-            job.reached ? "reached" : words(job.reason || "not reached").toLowerCase(),
+            job.end === null ? none : duration(job.end - (job.arrival ?? 0)),
+            job.start === null ? none : duration(job.start - (job.arrival ?? 0)),
+            money(job.cost, currency(job.job)),
+            job.reached ? "reached" : words(job.why || "not reached").toLowerCase(),
           ]),
           ...(run.jobs.length > 1 ? [[run.policy, <strong>all</strong>, duration(run.seconds), "", "", ""]] : []),
         ])}

@@ -17,6 +17,7 @@ import numpy as np
 
 from coach.core.errors import UserError
 from coach.report.export import write
+from coach.report.row_types import SimulatedJobRow, SimulatedTimeRow
 from coach.simulation.metrics import Result
 from coach.simulation.recorder import FloatArray
 
@@ -29,7 +30,7 @@ RESOURCES = ("cpu", "memory", "gpu")
 WHOLE, FLAGS = ("preemptions", "migrations", "resizes", "workers", "servers"), ("reached", "killed")
 
 
-def job_rows(result: Result) -> Iterator[dict[str, Any]]:
+def job_rows(result: Result) -> Iterator[SimulatedJobRow]:
     """A row for each job of a run, in the order of its numbers. Seconds, resource-seconds; None: it has none.
 
     `start` is its first, `end` its last; `wait` is the time between arrival and end in which it was not executed at its
@@ -51,7 +52,7 @@ def job_rows(result: Result) -> Iterator[dict[str, Any]]:
     }
     for place, number in enumerate(of["job"].astype(int).tolist()):
         why = result.never_fits.get(number, "") if result.reasons is None else result.reasons.get(number, "")
-        yield {
+        row: Any = {
             "policy": result.policy,
             "placement": result.placement,
             "seed": result.seed,
@@ -60,14 +61,16 @@ def job_rows(result: Result) -> Iterator[dict[str, Any]]:
             **{name: values[place] for name, values in columns.items()},
             "why": why,
         }
+        yield row
 
 
-def timeline_rows(result: Result) -> Iterator[dict[str, Any]]:
+def timeline_rows(result: Result) -> Iterator[SimulatedTimeRow]:
     """What is used, asked for and waiting from `time` on, as means until the next row's `time`.
 
     `cpu_used`, ...: cores, GiB and devices that jobs hold. `cpu_asked`, ...: of the smallest allocations of all jobs
     that are there, from their arrival to their end. `jobs`: how many those are; `waiting`: how many of them have not
-    started yet.
+    started yet. `gpu_used_by_kind`: the devices of each kind that jobs hold, where nodes have several; in a file each
+    kind has a column, such as `gpu_used_A100`.
     """
     of, times = result.columns, result.times
     edges = np.append(times, max(result.ended, times[-1] if len(times) else 0.0))
@@ -78,21 +81,24 @@ def timeline_rows(result: Result) -> Iterator[dict[str, Any]]:
     columns = {
         **{
             f"{each}_used": share * have
-            for each, share, have in zip(RESOURCES, result.used.T, result.capacity, strict=True)
+            for each, share, have in zip(RESOURCES, result.used.T, result.capacity, strict=False)
         },
         **{f"{each}_asked": _mean(edges, of["arrived"], until, of[f"{each}_asked"] * there) for each in RESOURCES},
         "jobs": _mean(edges, of["arrived"], until, one * there),
         "waiting": _mean(edges, of["arrived"], begun, one * there),
     }
     values = {name: np.nan_to_num(each).tolist() for name, each in columns.items()}
+    by_kind = (result.used * result.capacity)[:, len(RESOURCES) :].tolist()
     for place, at in enumerate(times.tolist()):
-        yield {
+        row: Any = {
             "policy": result.policy,
             "placement": result.placement,
             "seed": result.seed,
             "time": at,
             **{name: each[place] for name, each in values.items()},
+            "gpu_used_by_kind": dict(zip(result.gpu_kinds, by_kind[place], strict=True)),
         }
+        yield row
 
 
 def _mean(edges: FloatArray, start: FloatArray, end: FloatArray, amount: FloatArray) -> FloatArray:
@@ -122,11 +128,17 @@ def check_ending(path: Path, option: str) -> None:
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """Write a table as CSV, or Parquet, as the file's name ends. Raises UserError."""
-    found = list(rows)
+    found = [_flat(row) for row in rows]
     try:
         return write(path, _csv(found) if path.suffix == ".csv" else _parquet(path, found))
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A column for each kind of GPUs."""
+    by_kind = {f"gpu_used_{kind or 'other'}": count for kind, count in row.get("gpu_used_by_kind", {}).items()}
+    return {name: value for name, value in row.items() if name != "gpu_used_by_kind"} | by_kind
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:

@@ -177,7 +177,7 @@ async def simulate_jobs(context: InContext, asked: schemas.Simulation) -> schema
     if asked.nodes is not None:
         one = Resources(asked.nodes.cpu, asked.nodes.memory, asked.nodes.gpu)
         nodes = tuple(Node(f"node-{number}", one) for number in range(asked.nodes.count))
-    return await simulate(service.home, specs, nodes, asked.policies)
+    return await simulate(service.home, specs, nodes, asked.policies, timeline=asked.timeline)
 
 
 def _with_budget(job: TrainingJob, amount: float) -> TrainingJob:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import resource
 import sys
@@ -30,7 +29,12 @@ _running = asyncio.Lock()
 
 
 async def simulate(
-    home: StateDirectory, specs: Sequence[TrainingJob], nodes: Sequence[Node], policies: Sequence[str]
+    home: StateDirectory,
+    specs: Sequence[TrainingJob],
+    nodes: Sequence[Node],
+    policies: Sequence[str],
+    *,
+    timeline: bool,
 ) -> schemas.Simulated:
     """Simulate jobs that all begin now, once under each policy.
 
@@ -42,6 +46,7 @@ async def simulate(
         "specs": [spec.to_json() for spec in specs],
         "nodes": [[node.name, node.capacity.cpu, node.capacity.memory, node.capacity.gpu] for node in nodes],
         "policies": list(policies),
+        "timeline": timeline,
     }
     # One thread: others would count against the limits, and disturb jobs that train.
     environment = os.environ | {"COACH_HOME": str(home.path), "OPENBLAS_NUM_THREADS": "1"}
@@ -96,6 +101,7 @@ def main() -> int:
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    from coach.report.simulation.tables import job_rows, timeline_rows
     from coach.studies.simulation_inputs import of_specs
     from coach.studies.study import Question, answer, placements
 
@@ -107,25 +113,10 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     for policy in question["policies"]:
         (placement,) = placements(policy, ["gang"])
         result = answer(asked, policy, 0, placement)
-        columns = result.columns
-        jobs = [
-            {
-                "job": result.names[number],
-                "reason": (result.reasons or {}).get(number, ""),
-                "reached": bool(columns["reached"][number]),
-                "seconds": _number(columns["finished"][number] - columns["arrived"][number]),
-                "waited": _number(columns["started"][number] - columns["arrived"][number]),
-                "spent": _number(columns["money"][number]),
-            }
-            for number in sorted(result.names)
-        ]
-        runs.append({"policy": policy, "seconds": result.ended, "jobs": jobs})
+        over_time = list(timeline_rows(result)) if question["timeline"] else []
+        runs.append({"policy": policy, "seconds": result.ended, "jobs": list(job_rows(result)), "timeline": over_time})
     origins = [{"origin": origin, "jobs": names} for origin, names in simulated.origins.items()]
     return {"runs": runs, "origins": origins, "nodes": len(nodes)}
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 if __name__ == "__main__":

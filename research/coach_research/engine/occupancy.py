@@ -37,7 +37,7 @@ class Floor:
         job.plan, job.workers, job.servers = plan, workers, servers
         cpu, memory, gpu = need.tolist()
         job.need, job.held, job.held_since = need, (cpu, memory, gpu), now
-        self._record.took(now, job.held)
+        self._record.took(now, self._held(job))
 
     def _take(self, job: SimJob, node: NodeId, need: FloatArray, action: SchedulingAction) -> None:
         row = self._rows[node]
@@ -64,9 +64,20 @@ class Floor:
         job.cpu_seconds += cpu * seconds
         job.memory_seconds += memory * seconds
         job.gpu_seconds += gpu * seconds
-        self._record.took(now, job.held, -1.0)
+        self._record.took(now, self._held(job), -1.0)
         job.had = job.workers, job.servers
         job.plan, job.workers, job.servers, job.need = (), 0, 0, NOTHING
+
+    def _held(self, job: SimJob) -> tuple[float, ...]:
+        """What a job holds, as a record counts it."""
+        kinds = self._record.gpu_kinds
+        if not kinds:
+            return job.held
+        gpus = dict.fromkeys(kinds, 0.0)
+        for node, need in demand(job, job.plan).items():
+            if need[2]:
+                gpus[self.cluster.kinds[node]] += float(need[2])
+        return (*job.held, *gpus.values())
 
     def lose(self, node: NodeId) -> None:
         """The node is lost; no job is left on it."""

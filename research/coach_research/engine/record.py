@@ -16,7 +16,7 @@ class EngineRecord(Record):
 
     def __init__(self, cluster: Cluster, bucket: float = 1.0, prices: tuple[float, float, float] | None = None) -> None:
         """`prices`: of a second of each resource. See `Record`."""
-        super().__init__(cluster.capacity, bucket)
+        super().__init__(cluster.capacity, bucket, cluster.kinds)
         self.prices = prices
 
     def finished(self, job: SimJob, at: float, killed: bool) -> None:

@@ -12,9 +12,13 @@ import pytest
 
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
+from coach.core.spec.job import TrainingJob
+from coach.jobfiles.load import load_jobs
 from coach.plugins import policy
 from coach.report.simulation.tables import check_ending, job_rows, timeline_rows, write_rows
 from coach.simulation.metrics import Result
+from coach.studies.simulation_inputs import of_specs
+from coach.studies.study import Question, answer
 from coach_research.engine.cluster import Cluster
 from coach_research.engine.event_engine import Engine
 from coach_research.workload import Work
@@ -54,6 +58,30 @@ def test_what_is_over_time_is_what_is_by_jobs() -> None:
     asked = sum(2.0 * row["workers"] * (row["end"] - row["arrival"]) for row in jobs)
     assert over_time["cpu_asked"] == pytest.approx(asked)
     assert over_time["waiting"] > 0 and max(row["waiting"] for row in timeline_rows(result)) > 1
+
+
+def test_gpus_are_counted_by_kind(tmp_path: Path) -> None:
+    """Two kinds of GPUs: what jobs hold of each, at both fidelities, adds up to what they hold."""
+    cluster = Cluster(np.array([[8.0, 64.0, 4.0], [8.0, 64.0, 2.0], [8.0, 64.0, 0.0]]), kinds=("A100", "T4", "plain"))
+    works = [Work(0.0, 100.0, np.array([1.0, 1.0, 4.0])), Work(0.0, 50.0, np.array([1.0, 1.0, 2.0]))]
+    result = Result.of(Engine(cluster, works, policy("fifo")).run(), "fifo", 1)
+    rows = list(timeline_rows(result))
+    assert [rows[at]["gpu_used_by_kind"] for at in (0, 49, 50, 99)] == [{"A100": 4, "T4": 2}] * 2 + [
+        {"A100": 4, "T4": 0}
+    ] * 2
+    with write_rows(tmp_path / "over-time.csv", rows).open() as file:
+        last = list(csv.DictReader(file))[99]
+    assert (last["gpu_used"], last["gpu_used_A100"], last["gpu_used_T4"]) == ("4.0", "4.0", "0.0")
+
+    document = load_jobs([Path("jobs/a.yaml")], check_files=False)[0].spec.to_json()
+    document["spec"]["resources"]["worker"]["gpu"] = 1
+    job = TrainingJob.from_json(document)
+    assumed = of_specs([job], "resnet-50", 10.0, 5.0, assume=True)
+    question = Question(tuple(assumed.jobs), tuple(assumed.dynamics), assumed.arrivals, cluster.nodes())
+    rows = list(timeline_rows(answer(question, "drf", 1)))
+    assert sum(row["gpu_used"] for row in rows) > 0
+    for row in rows:
+        assert sum(row["gpu_used_by_kind"].values()) == pytest.approx(row["gpu_used"])
 
 
 def test_a_job_s_row_has_its_times_and_what_it_had() -> None:
