@@ -5,11 +5,13 @@
 Each run is three rows of results/demo/forecasts.csv, as `coach export` writes them, and is skipped when it is there;
 results/demo/forecasts.md says how many of the intervals hold the seconds that the run took. They are intervals of 80 %:
 of ten runs eight. Before the third epoch nothing is predicted, which is "too early". Runs that ended at the demo's time
-limit, on a machine with other work, are in the file and not in the table.
+limit, on a machine with other work, are in the file and not in the table. `load`: the machine's load average of fifteen
+minutes when a run ended.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -30,7 +32,13 @@ def told(job: Job, repeat: int) -> list[dict[str, Any]]:
     """The rows of a run: what it was told, and how many epochs it had."""
     rows = [asdict(row) for row in forecast_rows(job)]
     return [
-        {"repeat": repeat, "ended": job.state.value, "epochs": len(job.epochs), **{name: row[name] for name in COLUMNS}}
+        {
+            "repeat": repeat,
+            "ended": job.state.value,
+            "epochs": len(job.epochs),
+            **{name: row[name] for name in COLUMNS},
+            "load": f"{os.getloadavg()[2]:.1f}",
+        }
         for row in rows
     ]
 
@@ -64,9 +72,11 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
     ended = [row for row in rows if row["ended"] == State.SUCCEEDED.value]
     taken = [float(row["actual_seconds"]) for row in ended if float(row["share"]) == SHARES[0]]
     late = len({row["repeat"] for row in rows}) - len(taken)
+    known = [float(row["load"]) for row in ended if row["load"]]
+    loads = f"{min(known):.1f} to {max(known):.1f}" if known else "not known"
     note = (
         f"The runs took {min(taken):.0f} to {max(taken):.0f} s, median {statistics.median(taken):.0f} s; "
-        f"{late} ended at the demo's time limit. Written on {time.strftime('%Y-%m-%d')}."
+        f"{late} ended at the demo's time limit. Load average: {loads}. Written on {time.strftime('%Y-%m-%d')}."
     )
     harness.write_table(FOLDER / "forecasts.md", "What the demo was told of its end", COMMAND, table(ended), note)
 

@@ -122,8 +122,8 @@ def compare(jobs: Sequence[Job], of: Sequence[Progress]) -> Comparison:
                 tuple(_one(one.seconds, index) for one, index in zip(of, reached, strict=True)),
             )
         )
-    amounts = [max(one.money[-1] for one in of) * row / ROWS for row in range(1, ROWS + 1)]
-    times = [max(one.seconds[-1] for one in of) * row / ROWS for row in range(1, ROWS + 1)]
+    amounts = [max(one.money[-1] for one in of) * (row / ROWS) for row in range(1, ROWS + 1)]
+    times = [max(one.seconds[-1] for one in of) * (row / ROWS) for row in range(1, ROWS + 1)]
     return Comparison(
         jobs[0].metric,
         lower,

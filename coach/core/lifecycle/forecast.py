@@ -233,7 +233,7 @@ def rest(job: Job) -> Rest | None:
     spends no more than is left.
 
     Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
-    spreads add in quadrature.
+    spreads add in quadrature, except where the fewest epochs that are possible are the lower bound.
     """
     epochs = expected_epochs(job)
     if epochs is None:
@@ -245,7 +245,10 @@ def rest(job: Job) -> Rest | None:
     if seconds is None or seconds.expected <= 0:
         return None
     up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
-    down = math.hypot(_spread(epochs.low, epochs.expected), _spread(seconds.low, seconds.expected))
+    lower = _spread(epochs.expected, epochs.low), _spread(seconds.expected, seconds.low)
+    # The fewest epochs that are possible are a likely end, not a tail: half of these take less than expected.
+    fewest = job.spec.target is not None and epochs.low <= _needed(job)
+    down = sum(lower) if fewest else math.hypot(*lower)
     least, most = math.exp(-down), math.exp(up) if up < LARGEST_EXPONENT else math.inf
     money = math.inf
     if job.spec.target is None and job.ledger.budget is not None:

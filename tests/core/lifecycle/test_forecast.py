@@ -680,6 +680,19 @@ def test_people_are_told_calibrated_numbers_and_the_money_rule_reads_its_own() -
     assert forecast.expected_last(job) == shown + 6.0
 
 
+def test_a_job_that_takes_the_fewest_epochs_possible_is_inside_whatever_its_seconds_do_within_their_bounds() -> None:
+    """Of a job that is nearly done, a third take the fewest; of these half took less than the lower bound."""
+    job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.3, "epochsInARow": 3})
+    left, epochs, seconds = (
+        forecast.rest(job),
+        forecast.expected_epochs(job),
+        forecast.predicted_seconds(job, job.minimum, 1.0),
+    )
+    assert left is not None and epochs is not None and seconds is not None
+    assert epochs.low == 3.0 < epochs.expected
+    assert left.seconds.low == pytest.approx(3.0 * seconds.low)
+
+
 @pytest.mark.parametrize(("epochs", "shown"), [(1, False), (2, False), (3, True)])
 def test_before_the_third_epoch_it_is_too_early_to_tell(epochs: int, shown: bool) -> None:
     job = know(job_of(target={"loss": 0.2}), 0.1)
