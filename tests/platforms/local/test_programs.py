@@ -388,6 +388,40 @@ def test_a_suspended_program_ends_at_once_and_goes_on_where_it_can(tmp_path: Pat
     paid(trained, records)
 
 
+@pytest.mark.parametrize("now", [False, True])
+def test_what_a_suspended_program_reports_while_it_leaves_counts_when_it_goes_on(tmp_path: Path, now: bool) -> None:
+    leaves = "if 'leaving' in globals(): raise SystemExit"  # with the epoch that it is in
+    spec = resuming(tmp_path, leaves)
+    script = tmp_path / "program.py"
+    head = "import signal\ndef leave(*_):\n    global leaving; leaving = True\nsignal.signal(signal.SIGTERM, leave)\n"
+    script.write_text(head + script.read_text())
+    done: list[str] = []
+
+    def then(handler: Handler) -> None:
+        mine = handler.jobs.get("own")
+        if mine is not None and len(mine.epochs) == 1 and not done:
+            done.append("suspended")
+            handler.suspend(["own"], now=now)
+        if mine is not None and done == ["suspended"] and over(mine):
+            done.append("resumed")
+            handler.resume("own")
+
+    async def main() -> Job:
+        with closing(Journal.write(tmp_path / "journal.db")) as journal:
+            platform = LocalPlatform(parse_nodes("1x4"), None, lambda name: tmp_path / "logs", time.time)
+            async with Handler(platform, journal, policy("coach")) as handler:
+                handler.observers.append(lambda event, actions: then(handler))
+                handler.submit(spec, f"file://{tmp_path}/c")
+                await handler.wait(lambda: len(done) == 2 and over(handler.jobs["own"]))
+                return handler.jobs["own"]
+
+    trained = asyncio.run(main())
+    assert trained.reason is Reason.TARGET_REACHED
+    assert len(starts(tmp_path)) == 2
+    reported = [epoch.report.at_epoch for epoch in trained.epochs]
+    assert reported == [float(number) for number in range(len(reported))], "each counts, once"
+
+
 #: The same, from its newest checkpoint on.
 RESUMES = """
 import os, time
