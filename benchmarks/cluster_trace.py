@@ -6,7 +6,8 @@ The trace: 2,000 nodes of 64 cores, 512 GiB and 8 GPUs; jobs of 1, 2 or 4 worker
 each, 106,000 s on average (exponential), one every 10 s on average (Poisson); seed 1. Of 20,000 jobs 9,000 are there at
 once, and all fit. Each run has a process of its own, which is ended after 300 s of CPU time (the target: 60 s, and 400
 MB); a policy that did not end has no run with more jobs. In the same run SimPy simulates an M/M/c queue, a process a
-customer, and the engine the same one. `--write` keeps what the file says below its first heading of the second level.
+customer, and the engine the same one (the word `queue` among the policies). `--write` keeps the rows of other policies,
+and what the file says below its first heading of the second level.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import datetime
 import hashlib
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -40,6 +42,8 @@ MOST_JOBS, SECONDS, LIMIT, MEGABYTES = 20_000, 60, 300, 400
 #: Policies that need a parameter, or that a trace does not have jobs for.
 WRITTEN = {"static": "static:1"}
 SERVERS, CUSTOMERS = 8, 200_000
+#: What stands for that queue among the policies.
+QUEUE = "queue"
 
 
 def write_trace(path: Path, jobs: int) -> None:
@@ -109,7 +113,8 @@ def measured(*arguments: str) -> tuple[float, float, int, str] | None:
 def main() -> None:
     """Print the table, and write it where asked."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--policies", default=",".join(WRITTEN.get(name, name) for name in plugins.names()))
+    every = [*(WRITTEN.get(name, name) for name in plugins.names()), QUEUE]
+    parser.add_argument("--policies", default=",".join(every))
     parser.add_argument("--jobs", default="500,2000,20000")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -120,50 +125,64 @@ def main() -> None:
     if options.queue:
         return queue(options.queue)
     sizes = [int(size) for size in options.jobs.split(",")]
-    lines = [
-        f"| policy | {' | '.join(f'{size:,} jobs: CPU s, s, MiB' for size in sizes)} | ends |",
-        "| --- |" + " ---: |" * (len(sizes) + 1),
-    ]
-    print(*lines, sep="\n", flush=True)
-    loads = [os.getloadavg()[0]]
+    policies, rows = options.policies.split(","), _rows(options.write)
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes:
             write_trace(Path(folder) / f"{size}.csv", size)
-        for policy in options.policies.split(","):
-            cells, found = list[str](), measured("--one", str(Path(folder) / f"{sizes[0]}.csv"), policy)
+        for policy in policies:
+            if policy == QUEUE:
+                continue
+            cells, found = list[str](), None
             for size in sizes:
-                if size != sizes[0] and found:
+                if size == sizes[0] or found:
                     found = measured("--one", str(Path(folder) / f"{size}.csv"), policy)
                 cells.append(_cell(found) if found else f"more than {LIMIT}")
-            loads.append(os.getloadavg()[0])
-            lines.append(f"| `{policy}` | {' | '.join(cells)} | {found[3] if found else ''} |")
-            print(lines[-1], flush=True)
-    for simulator, words in (("simpy", "SimPy"), ("engine", "the engine, `fifo`")):
-        queued = measured("--queue", simulator)
-        lines.append(f"\nM/M/{SERVERS}, {CUSTOMERS:,} customers, {words}: {_cell(queued) if queued else '-'}.")
-        print(lines[-1], flush=True)
+            digest = found[3] if found else ""
+            rows[policy] = f"| `{policy}` | {' | '.join(cells)} | {digest} | {datetime.date.today()}, {load:.0f} |"
+            print(rows[policy], flush=True)
+    lines = [
+        f"| policy | {' | '.join(f'{size:,} jobs' for size in sizes)} | ends | measured, load |",
+        "| --- |" + " ---: |" * (len(sizes) + 2),
+        *(rows[policy] for policy in sorted(rows) if policy != QUEUE),
+        "",
+    ]
+    if QUEUE in policies:
+        engine, simpy = (measured("--queue", each) for each in ("engine", "simpy"))
+        each = f"SimPy {_cell(simpy)}; the engine, `fifo`, {_cell(engine)}" if engine and simpy else "not measured"
+        rows[QUEUE] = f"M/M/{SERVERS}, {CUSTOMERS:,} customers, in one run: {each}."
+    lines += [rows.get(QUEUE, "")]
+    print(*lines, sep="\n")
     if options.write:
-        _write(options.write, lines, loads)
+        _write(options.write, lines)
     return None
 
 
 def _cell(found: tuple[float, float, int, str]) -> str:
-    return f"{found[0]:.1f}, {found[1]:.0f}, {found[2]}"
+    return f"{found[0]:.1f} ({found[1]:.0f}), {found[2]}"
 
 
-def _write(file: Path, lines: list[str], loads: list[float]) -> None:
+def _rows(file: Path | None) -> dict[str, str]:
+    """The rows of a file, by policy; and what it says of the queue."""
+    text = file.read_text(encoding="utf-8") if file and file.exists() else ""
+    queue = re.search(r"^M/M/.*$", text, re.MULTILINE)
+    found = {row[1]: row[0] for row in re.finditer(r"^\| `(\S+)` \|.*\|$", text, re.MULTILINE)}
+    return found | ({QUEUE: queue[0]} if queue else {})
+
+
+def _write(file: Path, lines: list[str]) -> None:
     text = f"""\
 # A trace of the size of a cluster
 
-`python -m benchmarks.cluster_trace --write {file}`, {datetime.date.today()}, {os.cpu_count()} cores at a load of
-{min(loads):.1f} to {max(loads):.1f} from other work, which makes seconds longer: compare CPU seconds (both have the
-start of Python). Target: {SECONDS} s of CPU and {MEGABYTES} MB for 20,000 jobs. Policies with the same digest in the
-last column end all jobs of the longest trace at the same times.
+`python -m benchmarks.cluster_trace --write {file}` on {os.cpu_count()} cores: CPU seconds (wall seconds), MiB, with the
+start of Python. A row says when it was measured, and at which load of other work: it makes seconds longer, so compare
+CPU seconds. Rows of policies that are not named (`--policies`) stay. Target: {SECONDS} s of CPU and {MEGABYTES} MB for
+20,000 jobs. Policies with the same digest (`ends`) end all jobs of the longest trace at the same times.
 
 """
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     rest = before[before.index("\n## ") :] if "\n## " in before else ""
-    file.write_text(text + "\n".join(lines) + "\n" + rest, encoding="utf-8")
+    file.write_text(text + "\n".join(lines).rstrip() + "\n" + rest, encoding="utf-8")
 
 
 if __name__ == "__main__":
