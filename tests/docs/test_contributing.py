@@ -1,5 +1,6 @@
 """CONTRIBUTING.md can be followed: its table names what is there, and its command works once it is added."""
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,16 @@ import pytest
 from tests.docs.pages import ROOT, blocks
 
 PAGE = ROOT / "CONTRIBUTING.md"
+JOB = """
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: own}}
+spec:
+  program: {{command: ["{python}", own.py], metrics: {{loss: "loss: (.*)"}}}}
+  target: {{metric: loss, value: 0.5, epochsInARow: 1}}
+  budget: {{unlimited: true}}
+  ticket: {ticket}
+"""
 PLACES = re.findall(r"`(coach/[\w/]+\.py)`: `(\w+)`", PAGE.read_text(encoding="utf-8"))
 
 
@@ -78,3 +89,35 @@ def test_a_source_of_metrics_is_added_by_following_the_page(tmp_path: Path) -> N
     done = subprocess.run(line, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len((tmp_path / "run.log").read_text().splitlines()) < 39  # it was stopped at the target
+
+
+def test_a_column_and_a_field_of_the_job_file_are_added_by_following_the_page(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "coach", tmp_path / "coach", ignore=shutil.ignore_patterns("__pycache__"))
+    for file, before, added in (
+        (
+            "core/spec/job.py",
+            "    max_epochs: StrictInt",
+            '    ticket: int | None = Field(default=None, ge=1)\n    """Its ticket."""\n',
+        ),
+        ("report/row_types.py", "    framework: str  #: of its model", "    ticket: int | None\n"),
+        ("report/status.py", "        epoch=job.full_epoch_count,", "        ticket=job.spec.ticket,\n"),
+        ("cli/display/tables.py", '        "EPOCH": [', '        "TICKET": [str(row.ticket) for row in rows],\n'),
+    ):
+        text = (tmp_path / "coach" / file).read_text()
+        assert text.count(before) == 1, f"{file}: {before} is not there any more"
+        (tmp_path / "coach" / file).write_text(text.replace(before, added + before))
+    (tmp_path / "own.py").write_text("print('loss: 0.2')")
+
+    def coach(*words: str, code: int = 0) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COACH_HOME": str(tmp_path / "home")}
+        line = [sys.executable, "-m", "coach.cli.main", *words]
+        done = subprocess.run(line, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr * bool(code)
+
+    (tmp_path / "wrong.yaml").write_text(JOB.format(ticket=0, python=sys.executable))
+    (tmp_path / "right.yaml").write_text(JOB.format(ticket=7, python=sys.executable))
+    assert re.search(r"spec\.ticket: .*\b0\b", coach("validate", "wrong.yaml", code=2))
+    coach("run", "right.yaml", "--no-live")
+    assert json.loads(coach("ps", "-o", "json"))[0]["ticket"] == 7
+    assert re.search(r"TICKET.*\n.*\nown .* 7 ", coach("ps"))
