@@ -213,7 +213,7 @@ def _explain(
     # On the empty cluster the bound members are placed anew, too.
     alone = pack(_all_required(gang, required, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False)
     if not alone.complete and alone.exhaustive:
-        return wait(PendingReason.NEVER_FITS, _too_small(snapshot))
+        return wait(PendingReason.NEVER_FITS, _too_small(snapshot, required))
 
     leaving = tuple(sorted(job for job in draining if job != gang.job and snapshot.holds(job)))
     freed = snapshot.copy()
@@ -251,13 +251,15 @@ def never_fits(pods: Mapping[tuple[Role, Resources], int], nodes: Iterable[Node]
     packing = pack(members, "", snapshot, improve=False)
     if packing.complete:
         return None
-    return _needs(pods, len(packing.placements), _too_small(snapshot) if packing.exhaustive else _NOT_FOUND)
+    return _needs(pods, len(packing.placements), _too_small(snapshot, members) if packing.exhaustive else _NOT_FOUND)
 
 
 _NOT_FOUND = "no placement found in the time allowed"
 
 
-def _too_small(snapshot: Snapshot) -> str:
+def _too_small(snapshot: Snapshot, pods: Iterable[PodRequest]) -> str:
+    if any(pod.requests.gpu for pod in pods) and not any(node.capacity.gpu for node in snapshot.nodes):
+        return "and no node has a GPU"
     return f"and the largest node has {amount(snapshot.largest)}"
 
 

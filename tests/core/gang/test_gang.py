@@ -433,3 +433,11 @@ def test_millions_of_pods_are_counted_and_not_placed_one_by_one() -> None:
         "needs 10000000 workers x 1 cpu, best partial fit 64, and the largest node has 64 cpu 256 GiB"
     )
     assert never_fits({(Role.WORKER, Resources(0.0, 0.0)): 10_000_000}, nodes) is None
+
+
+def test_a_gpu_where_there_is_none_is_said_so() -> None:
+    one = {(Role.WORKER, Resources(1.0, 1.0, 1.0)): 1}
+    nodes = [Node("x", Resources(2.0, 8.0))]
+    assert never_fits(one, nodes) == "needs 1 worker x 1 cpu 1 GiB 1 gpu, best partial fit 0, and no node has a GPU"
+    few = never_fits({(Role.WORKER, Resources(1.0, 1.0, 2.0)): 1}, [Node("x", Resources(2.0, 8.0, 1.0))])
+    assert few is not None and few.endswith("and the largest node has 2 cpu 8 GiB 1 gpu")
