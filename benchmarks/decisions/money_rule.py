@@ -1,135 +1,207 @@
-"""What calibrated remaining epochs do for a job's money: `coach experiment coach-budget`, with them and without.
+"""What calibrated remaining epochs do for a job's money: `coach experiment coach-budget` and `rival-budgets`.
 
-    python -m benchmarks.decisions.money_rule [SEED ...]    # results/estimators/money-rule.md
+    python -m benchmarks.decisions.money_rule [SEED ...]    # 5 minutes a seed; results/estimators/money-rule.md
+    python -m benchmarks.decisions.money_rule --rival [SEED ...]
 
-*Now*: the plan of a job's money reads what its curve predicts. *Calibrated*: each remaining number of epochs is
-multiplied by the factors that are shown (`coach.core.estimation.calibration`), at its place in the distribution, before
-the plan, probing and the policy read it. Cases and budgets are those of the experiment, 105 a seed.
+*Calibrated* is the product: each number of epochs that may remain is multiplied by a factor
+(`coach.core.estimation.calibration`) before the plan of a job's money, probing and the policy read it. *Uncalibrated*:
+they read what the curve predicts. Cases and budgets are those of the experiments, 105 and 100 a seed; both run on the
+same. Rows that are in money-rule.csv are not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
-import statistics
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from unittest import mock
 
 import numpy as np
 
 from benchmarks.harness import RESULTS
 from coach.core.estimation import calibration
-from coach.core.estimation.convergence import TAIL
-from coach.core.estimation.forms import FloatArray
-from coach.core.estimation.interval import Interval
-from coach.core.jobs.epoch import CURVE_EPOCHS
-from coach.core.jobs.fitted_models import FittedCurve
-from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
-from coach.core.lifecycle import forecast, spending
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.outcome import Ended
-from coach_research.experiments import coach_budget
+from coach_research.budgets import oracle
+from coach_research.experiments import coach_budget, rival_budgets
 from coach_research.scenario import load
 
 RESULT = RESULTS / "estimators/money-rule.md"
-OWN = forecast._predicted_last_epoch, forecast.chances_to_remain
+TABLE = RESULT.with_suffix(".csv")
+COACH, RIVALS = "coach-budget", "rival-budgets"
+Found = TypeVar("Found")
 
 
 class Row(NamedTuple):
-    """A case with a budget: how much later than the best static choice (NaN: missed), and the part spent, in %."""
+    """A case with a budget, uncalibrated and calibrated: whether it reached its target, how much later, what it spent.
 
+    *Later* than the best static choice within the money, in %; NaN where either misses. Spent is in % of the budget.
+    """
+
+    experiment: str
+    seed: int
     case: str
     budget: float
+    reached: tuple[bool, bool]
     later: tuple[float, float]
     spent: tuple[float, float]
 
-
-def last(job: Job) -> Interval | None:
-    """The last epoch, calibrated."""
-    found = OWN[0](job)
-    if found is None:
-        return None
-    left = found + -job.epochs_trained
-    return calibration.calibrated(left, job.full_epoch_count, len(job.known_curves)) + job.epochs_trained
+    @property
+    def key(self) -> tuple[str, int, str, float]:
+        """What a case with a budget is found by."""
+        return self[:4]
 
 
-def chances(job: Job, curve: FittedCurve | None) -> FloatArray:
-    """As `forecast.chances_to_remain`, calibrated."""
-    endings = None
-    if curve is not None and job.spec.target is not None and job.full_epoch_count >= CURVE_EPOCHS:
-        endings = curve.endings(job.spec.target)
-    if endings is None:
-        return OWN[1](job, curve)
-    times, chance = endings
-    now, at = job.epochs_trained, np.log(list(calibration.FACTORS))
-    trust = calibration.RUNS_DOUBTED / (calibration.RUNS_DOUBTED + len(job.known_curves))
-    columns = np.log(list(calibration.FACTORS.values())).T
-    factors = [trust * float(np.interp(math.log(job.full_epoch_count), at, one)) for one in columns]
-    place = np.cumsum(chance) - 0.5 * chance
-    times = now + (times - now) * np.exp(np.interp(place, (TAIL, 0.5, 1.0 - TAIL), factors))
-    if job.known_epochs is not None:
-        chance = spending.as_before(times, chance, job.known_epochs, forecast.KNOWN_SPREAD)
-    remain = spending.at_least_of(times, chance, now)
-    if job.spec.max_epochs is not None:
-        remain[max(1, job.spec.max_epochs - job.full_epoch_count) :] = 0.0
-    return remain
+Keys = set[tuple[str, int, str, float]]
 
 
-def compared(parameters: dict[str, Any], seed: int) -> Iterator[Row]:
-    """All cases of a seed that a static choice reaches."""
+def both(run: Callable[[], Found]) -> tuple[Found, Found]:
+    """A run without calibration, and with it."""
+    with mock.patch.object(calibration, "_factors", lambda *_: (0.0, 0.0, 0.0)):
+        without = run()
+    return without, run()
+
+
+def static_grid(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every static choice's policy."""
+    counts = range(1, int(parameters["most"]) + 1)
+    return [{"name": "static", "workers": w, "servers": s} for w in counts for s in counts]
+
+
+def against_static(parameters: dict[str, Any], seed: int, done: Keys) -> Iterator[Row]:
+    """All cases of a seed of `coach-budget` that a static choice reaches."""
     most = int(parameters["most"])
-    grid = [{"name": "static", "workers": w, "servers": s} for w in range(1, most + 1) for s in range(1, most + 1)]
     for number, model in enumerate(shipped()):
-        static: list[Ended] = []
         for kind, case in coach_budget.cases(parameters, number, model, seed).items():
-            if not case.known:
-                static = [case.run(most, seed, policy=policy) for policy in grid]
+            name = f"{model}, {kind}"
+            wanted = [float(one) for one in parameters["budgets"] if (COACH, seed, name, float(one)) not in done]
+            static: list[Ended] = [case.run(most, seed, policy=one) for one in static_grid(parameters) if wanted]
             within = [one for one in static if one.state is State.SUCCEEDED]
-            for factor in parameters["budgets"] if within else ():
-                found = []
-                for use in (OWN, (last, chances)):
-                    forecast._predicted_last_epoch, forecast.chances_to_remain = use
-                    found.append(coach_budget._compared(case, most, seed, within, factor))
-                    forecast._predicted_last_epoch, forecast.chances_to_remain = OWN
-                later, spent = ((found[0][name], found[1][name]) for name in (coach_budget.LATER, coach_budget.SPENT))
-                yield Row(f"{model}, {kind}", factor, later, spent)
+            for budget in wanted if within else ():
+                found = both(lambda: coach_budget._compared(case, most, seed, within, budget))  # noqa: B023
+                later, spent = ((found[0][of], found[1][of]) for of in (coach_budget.LATER, coach_budget.SPENT))
+                reached = not math.isnan(later[0]), not math.isnan(later[1])
+                yield Row(COACH, seed, name, budget, reached, later, spent)
 
 
-def page(rows: Sequence[Row], seeds: Sequence[int], date: str) -> str:
-    """The table, by budget."""
+def against_rivals(parameters: dict[str, Any], seed: int, done: Keys) -> Iterator[Row]:
+    """Coach's jobs of a seed of `rival-budgets`, beside the oracle's."""
+    most, jobs = int(parameters["most"]), int(parameters["jobs"])
+    for number in range(jobs):
+        draw = np.random.default_rng([seed, number])
+        model = list(shipped())[(seed + number) % len(shipped())]
+        options = coach_budget.cases(parameters, number, model, seed * jobs + number)
+        kind, case = list(options.items())[int(draw.integers(len(options)))]
+        factor = float(np.exp(draw.uniform(math.log(rival_budgets.LOW), math.log(rival_budgets.HIGH))))
+        name = f"{number}: {model}, {kind}"
+        if (RIVALS, seed, name, round(factor, 6)) in done:
+            continue
+        fixed = [
+            rival_budgets._fixed(case.run(most, seed, policy=one, driver=rival_budgets.WithoutFits))
+            for one in static_grid(parameters)
+        ]
+        budget = factor * min(float(run.costs[-1]) for run in fixed)
+        best = oracle(fixed, budget)
+        ended = both(lambda: case.run(most, seed, budget=budget))  # noqa: B023
+        reached = ended[0].state is State.SUCCEEDED, ended[1].state is State.SUCCEEDED
+        later = [
+            100 * (one.ended / best.seconds - 1) if best.reached and held else math.nan
+            for one, held in zip(ended, reached, strict=True)
+        ]
+        spent = 100 * ended[0].spent / budget, 100 * ended[1].spent / budget
+        yield Row(RIVALS, seed, name, round(factor, 6), reached, (later[0], later[1]), spent)
+
+
+def known(path: Path) -> list[Row]:
+    """The rows that are there."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as lines:
+        found = []
+        for name, seed, case, budget, *cells in list(csv.reader(lines))[1:]:
+            a, b, c, d, e, f = map(float, cells)
+            found.append(Row(name, int(seed), case, float(budget), (a == 1, b == 1), (c, d), (e, f)))
+        return found
+
+
+def append(path: Path, row: Row) -> None:
+    """Write one more row."""
+    new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        if new:
+            names = [f"{of} {how}" for of in ("reached", "later", "spent") for how in ("uncalibrated", "calibrated")]
+            lines.writerow(["experiment", "seed", "case", "budget", *names])
+        cells = [*map(int, row.reached), *(f"{one:.3f}" for one in (*row.later, *row.spent))]
+        lines.writerow([*row.key, *cells])
+
+
+def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Of one experiment: by kind of curve and budget, or by bands of budgets; then all."""
+    if rows[0].experiment == COACH:
+        for kind in coach_budget.KINDS:
+            for budget in sorted({row.budget for row in rows}):
+                of = [row for row in rows if row.budget == budget and row.case.split(", ")[1].startswith(kind)]
+                yield f"{kind}, {budget:g}", of
+    else:
+        for low, high in rival_budgets.BANDS:
+            yield f"{low:g} to {high:g}", [row for row in rows if low <= row.budget < high]
+    yield "all", list(rows)
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """Of one experiment."""
+    names = ["", "jobs", "reached, uncalibrated", "calibrated", "only uncalibrated", "only calibrated"]
+    names += [f"{of}, {how}" for of in ("later", "95 %", "spent") for how in ("uncalibrated", "calibrated")]
+    yield f"| {' | '.join(names)} |"
+    yield f"| --- |{' ---: |' * (len(names) - 1)}"
+    for name, of in parts(rows):
+        reached = [sum(row.reached[at] for row in of) for at in (0, 1)]
+        only = [sum(row.reached[at] and not row.reached[1 - at] for row in of) for at in (0, 1)]
+        later = np.array([row.later for row in of if not any(map(math.isnan, row.later))])
+        spent = np.array([row.spent for row in of if all(row.reached)])
+        cells = [str(len(of)), *map(str, reached + only)]
+        cells += (
+            [f"{one:+.1f} %" for one in (*later.mean(axis=0), *np.quantile(later, 0.95, axis=0))]
+            if len(later)
+            else [""] * 4
+        )
+        cells += [f"{one:.1f} %" for one in spent.mean(axis=0)] if len(spent) else [""] * 2
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def page(rows: Sequence[Row], date: str) -> str:
+    """Both experiments' tables."""
     lines = [
         "# A job's money, planned by calibrated remaining epochs",
         "",
-        f"Written by `python -m benchmarks.decisions.money_rule {' '.join(map(str, seeds))}` on {date}; "
-        "its text says what is compared. *Later*: than the best static choice, and *spent*, of the cases that both "
-        "reach.",
-        "",
-        "| budget | cases | reached, now | reached, calibrated | later, now | calibrated | spent, now | calibrated |",
-        "| ---: |" + " ---: |" * 7,
+        f"Written by `python -m benchmarks.decisions.money_rule`, the last time on {date}; its text says what is "
+        "compared. *Later* and *spent*: of jobs that reach their targets both ways.",
     ]
-    budgets = sorted({row.budget for row in rows})
-    for name, of in [*((f"{one:g}", [row for row in rows if row.budget == one]) for one in budgets), ("all", rows)]:
-        reached = [sum(not math.isnan(row.later[at]) for row in of) for at in (0, 1)]
-        both = [row for row in of if not any(map(math.isnan, row.later))]
-        later = [statistics.fmean(row.later[at] for row in both) for at in (0, 1)]
-        spent = [statistics.fmean(row.spent[at] for row in both) for at in (0, 1)]
-        lines.append(
-            f"| {name} | {len(of)} | {reached[0]} | {reached[1]} | {later[0]:+.1f} % | {later[1]:+.1f} % | "
-            f"{spent[0]:.1f} % | {spent[1]:.1f} % |"
-        )
+    for name in (COACH, RIVALS):
+        if of := [row for row in rows if row.experiment == name]:
+            seeds = ", ".join(map(str, sorted({row.seed for row in of})))
+            lines += ["", f"## {name}, seeds {seeds}", "", *table(of)]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Run the seeds, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("seeds", nargs="*", type=int, default=[1, 2])
-    seeds = parser.parse_args().seeds
-    parameters, _ = load("coach-budget").settings(quick=False)
-    rows = [row for seed in seeds for row in compared(parameters, seed)]
-    text = page(rows, seeds, time.strftime("%Y-%m-%d"))
+    parser.add_argument("seeds", nargs="*", type=int)
+    parser.add_argument("--rival", action="store_true", help=f"{RIVALS} instead of {COACH}")
+    asked = parser.parse_args()
+    name, of = (RIVALS, against_rivals) if asked.rival else (COACH, against_static)
+    parameters, runs = load(name).settings(quick=False)
+    for seed in asked.seeds or runs:
+        for row in of(parameters, seed, {row.key for row in known(TABLE)}):
+            append(TABLE, row)
+    text = page(known(TABLE), time.strftime("%Y-%m-%d"))
     RESULT.write_text(text, encoding="utf-8")
     print(text)
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from coach.core.cluster import NOTHING, Allocation, Pod, Resources, by_node
-from coach.core.estimation.calibration import calibrated
+from coach.core.estimation.calibration import calibrated, calibrated_all
 from coach.core.estimation.convergence import GAPS, spacing
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
@@ -134,11 +134,13 @@ def bound_by_money(job: Job) -> bool:
 
 
 def _predicted_last_epoch(job: Job) -> Interval | None:
-    """The epoch by which the target will have held long enough.
+    """The epoch by which the target will have held long enough, calibrated.
 
     None while the curve is too short to predict it, or where it never reaches the target.
     """
-    return job.last_x() if job.full_epoch_count >= CURVE_EPOCHS else None
+    seen, now = job.full_epoch_count, job.epochs_trained
+    last = job.last_x() if seen >= CURVE_EPOCHS else None
+    return None if last is None else calibrated(last + -now, seen, len(job.known_curves)) + now
 
 
 def _prior(job: Job) -> tuple[float, float]:
@@ -172,20 +174,15 @@ def remaining_epochs(job: Job) -> Interval:
 
 
 def expected_epochs(job: Job) -> Interval | None:
-    """Epochs still to train, as they are shown; None while nothing is known of them.
+    """Epochs still to train, as they are shown: `remaining_epochs`, or None while nothing is known of them.
 
-    The one place where that and what the money rule and the policies read (`remaining_epochs`) part: of a curve's
-    prediction, this has the calibrated interval. A program without a target ends when it wants to.
+    A program without a target ends when it wants to. Of a job without a chance `coach why` and its status say so.
     """
-    if job.spec.target is None:
-        return remaining_epochs(job) if job.spec.program is None else None
-    if (last := _predicted_last_epoch(job)) is None:
-        return None if fit_says_unreachable(job) or job.known_epochs is None else remaining_epochs(job)
-    if job.hopeless:
-        return None  # `coach why` and its status say that it has no chance
-    left = calibrated(last + -job.epochs_trained, job.full_epoch_count, len(job.known_curves))
-    least, most = _needed(job), _epochs_allowed(job)
-    return Interval(*(min(most, max(least, epochs)) for epochs in left))
+    known = job.spec.program is None
+    if job.spec.target is not None:
+        by_curve = _predicted_last_epoch(job) is not None
+        known = not job.hopeless if by_curve else job.known_epochs is not None and not fit_says_unreachable(job)
+    return remaining_epochs(job) if known else None
 
 
 def expected_last(job: Job) -> Interval | None:
@@ -247,7 +244,7 @@ def rest(job: Job) -> Rest | None:
     up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
     lower = _spread(epochs.expected, epochs.low), _spread(seconds.expected, seconds.low)
     # The fewest epochs that are possible are a likely end, not a tail: half of these take less than expected.
-    fewest = job.spec.target is not None and epochs.low <= _needed(job)
+    fewest = job.spec.target is not None and round(epochs.low - _needed(job), 6) <= 0.0
     down = sum(lower) if fewest else math.hypot(*lower)
     least, most = math.exp(-down), math.exp(up) if up < LARGEST_EXPONENT else math.inf
     money = math.inf
@@ -425,10 +422,11 @@ def chances_to_remain(job: Job, curve: FittedCurve | None) -> FloatArray:
     if endings is None:
         remain = spending.at_least(remaining_epochs(job))
     else:
-        times, chance = endings
+        (times, chance), now = endings, job.epochs_trained
+        times = now + calibrated_all(times - now, chance, job.full_epoch_count, len(job.known_curves))
         if job.known_epochs is not None:
             chance = spending.as_before(times, chance, job.known_epochs, KNOWN_SPREAD)
-        remain = spending.at_least_of(times, chance, job.epochs_trained)
+        remain = spending.at_least_of(times, chance, now)
     if job.spec.max_epochs is not None:
         remain[max(1, job.spec.max_epochs - job.full_epoch_count) :] = 0.0
     return remain

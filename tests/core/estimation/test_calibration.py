@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.estimation.young_curves import RESULT
-from coach.core.estimation.calibration import FACTORS, calibrated
-from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.calibration import FACTORS, calibrated, calibrated_all
+from coach.core.estimation.convergence import TAIL, CurvePoint, fit_convergence
 from coach.core.estimation.interval import Interval
 
 LEFT = Interval(4.0, 8.0, 16.0)
@@ -46,6 +46,16 @@ def test_an_interval_is_widened_never_narrowed() -> None:
 def test_between_two_numbers_of_values_factors_change_evenly() -> None:
     assert calibrated(LEFT, 8).high < calibrated(LEFT, 7).high < calibrated(LEFT, 6).high
     assert calibrated(LEFT, 1) == calibrated(LEFT, 3) and calibrated(LEFT, 400) == calibrated(LEFT, 40)
+
+
+@pytest.mark.parametrize("seen", [3, 6, 14, 50])
+def test_all_numbers_of_epochs_are_calibrated_as_the_bounds_between_which_they_lie(seen: int) -> None:
+    left, chance = np.linspace(1.0, 100.0, 1000), np.full(1000, 1e-3)
+    found = calibrated_all(left, chance, seen)
+    assert (np.diff(found) > 0.0).all()
+    bounds = [round(1000 * share) for share in (TAIL, 0.5, 1.0 - TAIL)]
+    shown = calibrated(Interval(*(float(left[bound]) for bound in bounds)), seen)
+    assert [float(found[bound]) for bound in bounds] == pytest.approx(list(shown), rel=0.01)
 
 
 def test_earlier_runs_of_the_program_take_the_place_of_the_factors() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.calibration import calibrated
-from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.convergence import TAIL, CurvePoint, fit_convergence
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedPoint, fit_speed
@@ -673,11 +673,16 @@ def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> N
     assert whole.cost == tuple(500.0 + x for x in (left.cost.low, left.cost.expected, left.cost.high))
 
 
-def test_people_are_told_calibrated_numbers_and_the_money_rule_reads_its_own() -> None:
+def test_the_money_rule_reads_the_calibrated_numbers_that_people_are_told() -> None:
     job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
-    shown, own = forecast.expected_epochs(job), forecast.remaining_epochs(job)
-    assert shown == calibrated(own, 6) and shown.high > own.high
+    last = job.last_x()
+    assert last is not None
+    own, shown = last + -6.0, forecast.expected_epochs(job)
+    assert shown is not None and shown == forecast.remaining_epochs(job) and shown.high > own.high
+    assert list(shown) == pytest.approx(list(calibrated(own, 6)))
     assert forecast.expected_last(job) == shown + 6.0
+    remain = forecast.chances_to_remain(job, job.curve)
+    assert remain[math.floor(shown.high)] == pytest.approx(TAIL, abs=0.03), "the same bound in the plan of its money"
 
 
 def test_a_job_that_takes_the_fewest_epochs_possible_is_inside_whatever_its_seconds_do_within_their_bounds() -> None:
