@@ -155,3 +155,9 @@ def test_rounds_in_which_all_jobs_fit_ask_nobody_who_is_first(monkeypatch: pytes
         assert rounds == []
     assert finished("tiresias", [job(0, 480), job(240, 600, 4)]).tolist() == [480, 1080]
     assert rounds == [240, 360]
+
+
+def test_a_job_that_comes_after_a_round_was_decided_waits_for_the_next() -> None:
+    """Decided 20 s before it begins; in between one of the two jobs ends, and another one comes."""
+    ends = finished("gavel:lead=20", [job(0, 230), job(0, 1000), job(235, 100)])
+    assert ends.tolist() == [230, 1000, 460]

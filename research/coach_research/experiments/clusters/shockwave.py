@@ -338,6 +338,7 @@ class NewBatches(SchedulingPolicy):
                 if speed != self._speeds[number] and job.phase is Phase.RUNNING:
                     self._speeds[number] = speed
                     self._stopped.add(number)
+                    self.policy.stop(number)
                     yield Preempt(number)
                 return
             case PreemptionCompleted(number, plan) if number in self._stopped:

@@ -138,7 +138,7 @@ class Shares(Rounds):
         if isinstance(event, TimerFired) and len(self._now) and self._kinds[self._now[0]] is not None:
             rows = {number: row for row, number in enumerate(self._ids.tolist())}
             for number, job in view.running.items():
-                if more := view.now - max(looked, self._began[number]):
+                if more := self._looked - max(looked, self._began[number]):
                     kind = view.kinds[job.plan[0][0]]
                     self._add([kind])
                     self._table[1, rows[number], self._kinds.index(kind)] += more

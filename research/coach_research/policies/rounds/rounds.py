@@ -150,20 +150,20 @@ class Rounds(SchedulingPolicy):
         """Take note of what happened: how long each job has run changes with jobs that something happens to alone."""
         match event:
             case TimerFired():
-                self._looked = view.now
+                self._looked = _exact(view.now)
             case Finished():
                 self._began.pop(event.job, None)
                 self._before.pop(event.job, None)
             case NodeChanged():
                 for job in event.jobs:
-                    self._stop(job)
+                    self.stop(job)
 
     def begin(self, job: JobState, now: float) -> None:
         """A job starts."""
-        self._began[job.id] = now
+        self._began[job.id] = _exact(now)
 
-    def _stop(self, job: JobId) -> None:
-        """A job stops; seconds since the last timer do not count."""
+    def stop(self, job: JobId) -> None:
+        """A job stops, by this policy or by another; seconds since the last timer do not count."""
         self._before[job] = self.ran(job)
         self._began.pop(job, None)
 
@@ -204,7 +204,7 @@ class Rounds(SchedulingPolicy):
     def _leave(self, chosen: dict[JobId, Turn], view: EngineView) -> Generator[SchedulingAction, None, int]:
         """Plan the round of the `chosen` jobs, and preempt those that are not in it, or change; how many."""
         jobs = [view.jobs[job] for job in chosen if job in view.jobs]
-        anywhere = len(chosen) == len(view.jobs) and all(turn.kind is None for turn in chosen.values())
+        anywhere = chosen.keys() == view.jobs.keys() and all(turn.kind is None for turn in chosen.values())
         if anywhere and self._beside(view, chosen):
             return 0
         room, plans = np.ascontiguousarray(view.capacity.copy()), dict[JobId, Plan]()
@@ -233,7 +233,7 @@ class Rounds(SchedulingPolicy):
         }
         self._await()
         for job in leaving:
-            self._stop(job.id)
+            self.stop(job.id)
             yield Preempt(job.id)
         for job in list(view.jobs.values()):
             if job.phase is Phase.HOLDING and plans.get(job.id) != job.plan:
@@ -279,6 +279,11 @@ class Rounds(SchedulingPolicy):
                 del self._starting[number]
                 self.begin(job, view.now)
                 yield Start(number, plan)
+
+
+def _exact(seconds: float) -> float:
+    """The time in a unit of which sums are exact: jobs that ran as long are equal, however often each was stopped."""
+    return round(seconds * 65536.0) / 65536.0
 
 
 def of_kinds(view: EngineView) -> dict[str, list[int]]:
