@@ -111,7 +111,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return [{"regroups": "0", "commit": "", **row} for row in csv.DictReader(file)]
+        old = {"regroups": "0", "commit": ""}
+        return [row | {name: row.get(name, none) for name, none in old.items()} for row in csv.DictReader(file)]
 
 
 def write(rows: Sequence[dict[str, Any]], where: str) -> None:
