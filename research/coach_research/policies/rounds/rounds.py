@@ -150,7 +150,7 @@ class Rounds(SchedulingPolicy):
         """Take note of what happened: how long each job has run changes with jobs that something happens to alone."""
         match event:
             case TimerFired():
-                self._looked = _exact(view.now)
+                self._looked = view.now
             case Finished():
                 self._began.pop(event.job, None)
                 self._before.pop(event.job, None)
@@ -160,7 +160,7 @@ class Rounds(SchedulingPolicy):
 
     def begin(self, job: JobState, now: float) -> None:
         """A job starts."""
-        self._began[job.id] = _exact(now)
+        self._began[job.id] = now
 
     def stop(self, job: JobId) -> None:
         """A job stops, by this policy or by another; seconds since the last timer do not count."""
@@ -279,11 +279,6 @@ class Rounds(SchedulingPolicy):
                 del self._starting[number]
                 self.begin(job, view.now)
                 yield Start(number, plan)
-
-
-def _exact(seconds: float) -> float:
-    """The time in a unit of which sums are exact: jobs that ran as long are equal, however often each was stopped."""
-    return round(seconds * 65536.0) / 65536.0
 
 
 def of_kinds(view: EngineView) -> dict[str, list[int]]:
