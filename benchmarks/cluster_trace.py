@@ -165,6 +165,7 @@ def _cell(found: tuple[float, float, int, str]) -> str:
 def _rows(file: Path | None) -> dict[str, str]:
     """The rows of a file, by policy; and what it says of the queue."""
     text = file.read_text(encoding="utf-8") if file and file.exists() else ""
+    text = text.partition("\n## ")[0]
     queue = re.search(r"^M/M/.*$", text, re.MULTILINE)
     found = {row[1]: row[0] for row in re.finditer(r"^\| `(\S+)` \|.*\|$", text, re.MULTILINE)}
     return found | ({QUEUE: queue[0]} if queue else {})
