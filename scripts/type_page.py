@@ -2,7 +2,8 @@
 
     python -m scripts.type_page docs/start/first-run.md
 
-The page's files are written into a folder of their own; each line of its `bash` blocks is run by bash, in order.
+The page's files are written into a folder of their own; each line of its `bash not-run: a test runs it` blocks, which
+need these files alone, is run by bash, in order.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def main() -> int:
             if one.words.startswith("file="):
                 Path(folder, one.words.removeprefix("file=")).write_text(one.text, encoding="utf-8")
         own = {"PATH": f"{programs}:{os.environ['PATH']}", "COACH_HOME": f"{folder}/home"}
-        for line in (line for one in blocks(page) if one.language == "bash" for line in one.text.splitlines()):
+        typed = [
+            one for one in blocks(page) if one.language == "bash" and one.words.startswith("not-run: a test runs it")
+        ]
+        for line in (line for one in typed for line in one.text.splitlines()):
             for letter in f"$ {line}\n":
                 print(letter, end="", flush=True)
                 time.sleep(LETTER)
