@@ -75,6 +75,7 @@ def command(  # noqa: PLR0917 - they are options
             if not every:
                 raise UserError(said)
             screen.print(said, soft_wrap=True)
+            outcomes.append(_there(one, folder, quick))
             continue
         if no_run:
             outcomes.append(_there(one, folder, quick))
