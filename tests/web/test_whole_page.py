@@ -312,6 +312,15 @@ def test_it_works_under_a_path_behind_a_proxy(service: Serving, proxy: str, page
 # -- without a service ------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """A process that is over afterwards, whatever a test finds: `Popen` alone waits for its end."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 def test_coach_ui_shows_what_has_run_and_changes_nothing(service: Serving, page: Any) -> None:
     service.submit("done", maxEpochs=3, budget=BUDGET)
     with Client() as coach:
@@ -319,9 +328,8 @@ def test_coach_ui_shows_what_has_run_and_changes_nothing(service: Serving, page:
             assert change
     service.kill()
     command = [sys.executable, "-m", "coach.cli.main", "ui", "done", "--no-browser"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as shown:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as shown, ended(shown):
         assert shown.stdout is not None
-        shown.stdout.readline()
         page.goto(shown.stdout.readline().strip())
         page.get_by_role("heading", name="done", level=1).wait_for()
         page.get_by_text("live, read only").wait_for()
