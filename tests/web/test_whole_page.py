@@ -362,11 +362,13 @@ def test_a_real_job_is_watched_to_its_target(folder: Path, browser: Any) -> None
         while not (journal.exists() and StateDirectory(folder / "home").past()):
             assert run.poll() is None
             time.sleep(0.2)
-        with subprocess.Popen(
-            [*command, "ui", "lenet-digits", "--no-browser"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        ) as shown:
+        with (
+            subprocess.Popen(
+                [*command, "ui", "lenet-digits", "--no-browser"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            ) as shown,
+            ended(shown),
+        ):
             assert shown.stdout is not None
-            shown.stdout.readline()
             with context(browser) as made:
                 page = made.new_page()
                 page.goto(shown.stdout.readline().strip())
