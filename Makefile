@@ -178,7 +178,7 @@ test-root: setup data
 test-slurm: setup
 	@$(MAKE) --no-print-directory -j3 test-slurm-faults test-slurm-handlers test-slurm-programs
 
-# Two parts at once, each with a cluster of its own: most of the time they wait.
+# Three parts at once, each with a cluster of its own: most of the time they wait.
 SLURM := -m 'slurm$(if $(ALL),, and not full)'
 test-slurm-faults:
 	@$(PYTEST) -q tests/slurm/test_faults.py $(SLURM) | sed -u 's/^/slurm, faults | /'

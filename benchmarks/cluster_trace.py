@@ -20,6 +20,7 @@ import math
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -100,12 +101,16 @@ def queue(simulator: str) -> None:
 
 
 def measured(*arguments: str) -> tuple[float, float, int, str] | None:
-    """CPU seconds, seconds, MiB and digest of a process of its own with these arguments; None where it did not end."""
+    """CPU seconds, seconds, MiB and digest of a process of its own with these arguments; None where it was too slow.
+
+    Raises CalledProcessError where it failed.
+    """
     began = time.perf_counter()
     line = [sys.executable, "-m", "benchmarks.cluster_trace", *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    if done.returncode:
+    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return None
+    done.check_returncode()
     cpu, mebibytes, *digest = done.stdout.split()
     return float(cpu), time.perf_counter() - began, int(mebibytes), "".join(digest)
 

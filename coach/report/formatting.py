@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -139,8 +140,9 @@ def count(many: int, one: str, more: str | None = None) -> str:
 
 
 def starting(message: str) -> str:
-    """What a job that starts says of it: of `3 functions for 2 workers, 1 server` what they are for."""
-    return message.partition(" functions for ")[2] or message
+    """A job's message; where that is `3 functions for 2 workers, 1 server`, what they are for."""
+    found = re.fullmatch(r"\d+ functions for (.+)", message)
+    return found[1] if found else message
 
 
 def resumes_from(job: Job) -> str:

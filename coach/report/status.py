@@ -13,7 +13,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
-from coach.report.formatting import ORPHAN, count, iso
+from coach.report.formatting import ORPHAN, count, iso, starting
 from coach.report.row_types import EpochRow, ForecastRow, JobRow, bounds
 
 #: Shares of a job's time at which its forecasts are compared with what it took.
@@ -33,7 +33,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         name=job.name,
         state=(State.WAITING if left_alone else job.state).value,
         reason=(Reason.HANDLER_STOPPED if left_alone else job.reason).value,
-        message=f"{ORPHAN}, after {count(job.full_epoch_count, 'epoch')}" if left_alone else job.message,
+        message=f"{ORPHAN}, after {count(job.full_epoch_count, 'epoch')}" if left_alone else starting(job.message),
         epoch=job.full_epoch_count,
         framework=job.spec.framework.value,
         metric=job.metric,

@@ -130,3 +130,17 @@ def test_a_job_that_is_resumed_goes_on_where_it_can(program: Any, epochs: int, w
     job = submitted(JobSubmitted(0.0, "job", document, "file:///c"))
     job.epochs = [SimpleNamespace(name="epoch 3")] * epochs  # type: ignore[list-item]
     assert formatting.resumes_from(job) == where
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("1 functions for 1 worker", "1 worker"),
+        ("4 functions for 2 workers, 1 server", "2 workers, 1 server"),
+        ("2 of 3 functions have no node", "2 of 3 functions have no node"),
+        ("ImportError: no functions for rank 1", "ImportError: no functions for rank 1"),
+        ("", ""),
+    ],
+)
+def test_what_starts_is_said_and_no_programs_own_words_are_cut(message: str, shown: str) -> None:
+    assert formatting.starting(message) == shown

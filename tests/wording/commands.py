@@ -538,5 +538,6 @@ WRONG = {
         coach doctor now
         coach doctor --repair
         coach doctor --journal --clock-is-right
+        coach doctor --also slurm --journal
     """,
 }

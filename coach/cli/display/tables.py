@@ -108,7 +108,7 @@ def reason(row: JobRow) -> str:
     if words := doubt(row.message):
         return words
     if found is Reason.STARTING_FUNCTIONS:
-        return f"{found.words}: {formatting.starting(row.message)}"
+        return f"{found.words}: {row.message}"
     plain = State(row.state) in (State.SUCCEEDED, State.TRAINING, State.PROBING) or not row.message
     return found.words if plain else row.message
 

@@ -369,6 +369,7 @@ def _print(row: SearchRow, trials: list[TrialRow], gain: float | None, output: F
     """The table, and below it the best model, the money, and what more of it would bring."""
     from coach.handler.search.standing import TrialRow
     from coach.jobfiles.search_space import written
+    from coach.report import formatting
 
     more = max(row.spent, 1e-9)
     best = fields(trials[0]) if row.best is not None else None
@@ -395,7 +396,9 @@ def _print(row: SearchRow, trials: list[TrialRow], gain: float | None, output: F
             spread = f" ± {row.final_half:.2g} (95 % interval)" if row.final_half is not None else ""
             words += f"\nwith {len(row.final_values)} other seeds: {row.metric} {row.final_mean:.4g}{spread}"
         screen.print(f"{words}\n  its model   coach model {row.job}", soft_wrap=True)
-        screen.print(f"another {more:.2g} {row.currency} would probably improve {row.metric} by {gain:.2g}")
+        screen.print(
+            f"another {formatting.amount(more)} {row.currency} would probably improve {row.metric} by {gain:.2g}"
+        )
         screen.print(f"  go on       coach search --resume {row.search} --budget AMOUNT", soft_wrap=True)
 
 

@@ -52,17 +52,22 @@ def command(
     from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
     from coach.service.journal_checks import clock_checks, journal_checks, repair_checks
-    from coach.service.schemas import Status
+    from coach.service.schemas import Check, Status
 
     if repair and not journal:
         raise UserError("--repair is of journals: coach doctor --journal --repair")
     if clock_is_right and journal:
         raise UserError("--clock-is-right and --journal are two questions; ask them one after the other")
+    if also and (journal or clock_is_right):
+        raise UserError("--also looks at the machine; ask it without --journal and --clock-is-right")
     of_journals = clock_checks if clock_is_right else repair_checks if repair else journal_checks
     screen = console()
     with screen.status("looking") if output is Format.TABLE else contextlib.nullcontext(), operations() as coach:
         asked = journal or clock_is_right
-        found = list(of_journals(StateDirectory.default())) if asked else coach.checks(also or ())
+        home = StateDirectory.default()
+        found = list(of_journals(home)) if asked else coach.checks(also or ())
+        if not found:
+            found = [Check("journal", Status.OK, f"none in {home.path}: no job was run there")]
         for check in found:
             if output is Format.TABLE:
                 style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]

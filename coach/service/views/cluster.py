@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from coach.core.cluster import Node, Role
 from coach.core.jobs.job import Job
-from coach.report.formatting import iso
+from coach.report.formatting import iso, starting
 from coach.report.why import free_on
 from coach.service import schemas
 
@@ -61,7 +61,7 @@ def queue_rows(jobs: Sequence[Job], first: int) -> list[schemas.QueueRow]:
                 memory=smallest.memory,
                 reason=job.reason.value,
                 reason_text=job.reason.words,
-                message=job.message,
+                message=starting(job.message),
             )
         )
     return rows

@@ -354,30 +354,35 @@ def test_a_time_limit_ends_a_program_that_reports_nothing(tmp_path: Path) -> Non
     paid(trained, records)
 
 
-@pytest.mark.parametrize("resumes", [False, True])
-def test_a_suspended_program_ends_at_once_and_goes_on_where_it_can(tmp_path: Path, resumes: bool) -> None:
+def suspended_once(folder: Path, spec: TrainingJob, *, now: bool) -> Job:
+    """The job, suspended after its first epoch and resumed when nothing of its program runs."""
     done: list[str] = []
 
     def then(handler: Handler) -> None:
-        epochs = handler.jobs["own"].epochs if "own" in handler.jobs else []
-        if len(epochs) == 1 and not done:
+        mine = handler.jobs.get("own")
+        if mine is not None and len(mine.epochs) == 1 and not done:
             done.append("suspended")
-            handler.suspend(["own"], now=False)
-        if done == ["suspended"] and over(handler.jobs["own"]):
+            handler.suspend(["own"], now=now)
+        if mine is not None and done == ["suspended"] and over(mine):
             done.append("resumed")
-            assert not running(tmp_path)
+            assert not running(folder)
             handler.resume("own")
 
     async def main() -> Job:
-        with closing(Journal.write(tmp_path / "journal.db")) as journal:
-            platform = LocalPlatform(parse_nodes("1x4"), None, lambda name: tmp_path / "logs", time.time)
+        with closing(Journal.write(folder / "journal.db")) as journal:
+            platform = LocalPlatform(parse_nodes("1x4"), None, lambda name: folder / "logs", time.time)
             async with Handler(platform, journal, policy("coach")) as handler:
                 handler.observers.append(lambda event, actions: then(handler))
-                handler.submit(resuming(tmp_path) if resumes else job(tmp_path, LEARNS), f"file://{tmp_path}/c")
+                handler.submit(spec, f"file://{folder}/c")
                 await handler.wait(lambda: len(done) == 2 and over(handler.jobs["own"]))
                 return handler.jobs["own"]
 
-    trained = asyncio.run(main())
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_suspended_program_ends_at_once_and_goes_on_where_it_can(tmp_path: Path, resumes: bool) -> None:
+    trained = suspended_once(tmp_path, resuming(tmp_path) if resumes else job(tmp_path, LEARNS), now=False)
     assert trained.reason is Reason.TARGET_REACHED
     with closing(Journal.read(tmp_path / "journal.db")) as journal:
         records = [record for _, record in journal.records()]
@@ -395,27 +400,7 @@ def test_what_a_suspended_program_reports_while_it_leaves_counts_when_it_goes_on
     script = tmp_path / "program.py"
     head = "import signal\ndef leave(*_):\n    global leaving; leaving = True\nsignal.signal(signal.SIGTERM, leave)\n"
     script.write_text(head + script.read_text())
-    done: list[str] = []
-
-    def then(handler: Handler) -> None:
-        mine = handler.jobs.get("own")
-        if mine is not None and len(mine.epochs) == 1 and not done:
-            done.append("suspended")
-            handler.suspend(["own"], now=now)
-        if mine is not None and done == ["suspended"] and over(mine):
-            done.append("resumed")
-            handler.resume("own")
-
-    async def main() -> Job:
-        with closing(Journal.write(tmp_path / "journal.db")) as journal:
-            platform = LocalPlatform(parse_nodes("1x4"), None, lambda name: tmp_path / "logs", time.time)
-            async with Handler(platform, journal, policy("coach")) as handler:
-                handler.observers.append(lambda event, actions: then(handler))
-                handler.submit(spec, f"file://{tmp_path}/c")
-                await handler.wait(lambda: len(done) == 2 and over(handler.jobs["own"]))
-                return handler.jobs["own"]
-
-    trained = asyncio.run(main())
+    trained = suspended_once(tmp_path, spec, now=now)
     assert trained.reason is Reason.TARGET_REACHED
     assert len(starts(tmp_path)) == 2
     reported = [epoch.report.at_epoch for epoch in trained.epochs]
