@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -135,6 +135,18 @@ class Taken(NamedTuple):
     node: str
     amount: Resources
     why: str = ""
+
+
+def without(nodes: Iterable[Node], taken: Iterable[Taken]) -> tuple[Node, ...]:
+    """The nodes with the capacity that others leave."""
+    held = {one.node: one.amount for one in taken}
+    left = {node.name: node.capacity - held[node.name] for node in nodes if node.name in held}
+    return tuple(
+        replace(node, capacity=Resources(max(0.0, free.cpu), max(0.0, free.memory), max(0.0, free.gpu)))
+        if (free := left.get(node.name)) is not None
+        else node
+        for node in nodes
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)

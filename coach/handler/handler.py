@@ -29,6 +29,7 @@ from coach.core.jobs.fitted_models import FittedCurve, fit_models
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.account_wait import shortage
+from coach.core.lifecycle.node_inventory import NodeInventory
 from coach.core.lifecycle.reducer import Reducer, required_to_start
 from coach.core.plain_text import plain
 from coach.core.policies.api.policy import Policy
@@ -103,6 +104,11 @@ class Handler:
     def accounts(self) -> Accounts:
         """The budgets over jobs. To be read, not changed."""
         return self._reducer.accounts
+
+    @property
+    def nodes(self) -> NodeInventory:
+        """The nodes as they are now. To be read, not changed."""
+        return self._reducer.nodes
 
     @property
     def checkpoints(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.cluster import NOTHING, Node, Resources, by_node
+from coach.core.cluster import NOTHING, Node, Resources, Taken, by_node, without
 from coach.core.jobs.epoch import CURVE_EPOCHS, EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
@@ -30,8 +30,17 @@ _MORE = ": more workers will not help before the data comes faster"
 _MAX_NAMED = 5
 
 
-def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *, orphan: bool = False) -> list[str]:
-    """Lines about `job`, one of `jobs`, on a cluster of `nodes`; the most important first.
+def why(
+    job: Job,
+    jobs: Mapping[str, Job],
+    nodes: Sequence[Node],
+    now: float,
+    taken: Sequence[Taken] = (),
+    *,
+    orphan: bool = False,
+) -> list[str]:
+    """Lines about `job`, one of `jobs`, on a cluster of `nodes`, of which others have `taken`; the
+    most important first.
 
     `orphan`: it has not ended, but no handler has its journal.
     """
@@ -44,7 +53,7 @@ def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *,
         lines += _next_command(job)
         return lines
     if job.reason in _FOR_ROOM or job.state is State.QUEUED:
-        lines += _queue(job, jobs, nodes, now)
+        lines += _queue(job, jobs, nodes, taken, now)
     if job.reason in RESUMABLE:
         lines += _next_command(job)
     lines += devices(job)
@@ -99,19 +108,27 @@ def waiting(jobs: Mapping[str, Job]) -> list[Job]:
 
 
 def free_on(node: Node, jobs: Mapping[str, Job]) -> Resources:
-    """What no pod holds of a node."""
+    """What no pod of these jobs holds of a node."""
     held = (one.pod.requests for job in jobs.values() for one in job.pods.values() if one.pod.node == node.name)
     return node.capacity - sum(held, NOTHING)
 
 
-def free_words(node: Node, jobs: Mapping[str, Job]) -> str:
-    """`node-0: 0.5 of 2 cores and 1.0 of 4.0 GiB free`, with the GPUs of a node that has some."""
-    free, all_of_it = free_on(node, jobs), node.capacity
+def free_words(node: Node, jobs: Mapping[str, Job], taken: Sequence[Taken] = ()) -> str:
+    """`node-0: 0.5 of 2 cores and 1.0 of 4.0 GiB free`, with the GPUs of a node that has some, and what others hold."""
+    (left,), all_of_it = without([node], taken), node.capacity
+    free, held = free_on(left, jobs), all_of_it - left.capacity
     gpus = f" and {free.gpu:g} of {all_of_it.gpu:g} GPUs" if all_of_it.gpu else ""
     return (
         f"{node.name}: {free.cpu:g} of {all_of_it.cpu:g} cores and {free.memory:.1f} of {all_of_it.memory:.1f} GiB"
-        f"{gpus} free"
+        f"{gpus} free{_others_hold(held)}"
     )
+
+
+def _others_hold(held: Resources) -> str:
+    if held == NOTHING:
+        return ""
+    gpus = f" and {formatting.count(int(held.gpu), 'GPU')}" if held.gpu else ""
+    return f"; others hold {held.cpu:g} cores and {held.memory:.1f} GiB{gpus}"
 
 
 def requested_words(job: Job) -> str:
@@ -121,16 +138,18 @@ def requested_words(job: Job) -> str:
     return f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB{gpus}"
 
 
-def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float) -> Iterator[str]:
+def _queue(
+    job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], taken: Sequence[Taken], now: float
+) -> Iterator[str]:
     """The jobs before it, and the jobs that hold the capacity."""
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)]
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
     for node in nodes:
         held = {other.name: sum(one.pod.node == node.name for one in other.pods.values()) for other in jobs.values()}
         by = "; ".join(f"{name} has {formatting.count(count, 'function')}" for name, count in held.items() if count)
-        yield f"{free_words(node, jobs)}{'; ' + by if by else ''}"
+        yield f"{free_words(node, jobs, taken)}{'; ' + by if by else ''}"
     yield requested_words(job)
-    start = expected_starts(jobs.values(), nodes, now).get(job.name)
+    start = expected_starts(jobs.values(), without(nodes, taken), now).get(job.name)
     if start is None:
         yield "When it starts is not known: it depends on a job whose end nothing predicts"
     else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coach.core.cluster import Node
+from coach.core.cluster import Node, Taken
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.interval import Interval
 from coach.core.jobs import actions as act
@@ -171,10 +171,10 @@ class Service:
         """Whether there is a record later than `after` of these jobs."""
         return next(self.reader.rows(names, after, 1), None) is not None
 
-    def others(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
-        """The jobs that a job shares its handler with, itself among them, and their nodes."""
+    def others(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...], tuple[Taken, ...]]:
+        """The jobs that a job shares its handler with, itself among them, their nodes, and what others hold there."""
         del name
-        return self.jobs, self.nodes
+        return self.jobs, self.handler.nodes.there, tuple(self.handler.nodes.taken.values())
 
     def expected_starts(self) -> dict[str, Interval]:
         """When the jobs that wait for room are expected to start, as predicted less than STARTS_SECONDS ago."""
@@ -182,7 +182,10 @@ class Service:
         if waits and self.handler.now() - self._starts[0] >= STARTS_SECONDS:
             from coach.core.lifecycle.start_forecast import expected_starts
 
-            self._starts = self.handler.now(), expected_starts(self.jobs.values(), self.nodes, self.handler.now())
+            self._starts = (
+                self.handler.now(),
+                expected_starts(self.jobs.values(), self.handler.nodes.available, self.handler.now()),
+            )
         return {name: self._starts[1][name] for name in waits if name in self._starts[1]}
 
     def progress(self, name: str) -> float | None:

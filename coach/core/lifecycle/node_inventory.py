@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 
-from coach.core.cluster import NOTHING, Allocation, Node, Resources, Taken
+from coach.core.cluster import NOTHING, Allocation, Node, Resources, Taken, without
 from coach.core.gang.plan import GangPlan
 from coach.core.gang.snapshot import Occupancy
 from coach.core.jobs.job import Job
@@ -45,16 +44,15 @@ class NodeInventory:
         if taken is not None:
             self.taken = {one.node: one for one in taken}
         self.unavailable = frozenset(unavailable).intersection(node.name for node in nodes)
-        self.available = tuple(
-            replace(node, capacity=_less(node.capacity, self.taken[node.name].amount))
-            if node.name in self.taken
-            else node
-            for node in nodes
-            if node.name not in self.unavailable
-        )
+        self.available = without(self.there, self.taken.values())
         self._holds.clear()
         self._occupancy = Occupancy(self.available)
         self._touched.update(jobs)
+
+    @property
+    def there(self) -> tuple[Node, ...]:
+        """Those that are not unavailable, with all of their capacity."""
+        return tuple(node for node in self.all if node.name not in self.unavailable)
 
     def invalidate(self, job: str) -> None:
         """Note that the pods of this job may have changed, or that it is gone."""
@@ -92,8 +90,3 @@ class NodeInventory:
         more = f" and {len(self.unavailable) - len(named)} more" if len(self.unavailable) > len(named) else ""
         verb = "is" if len(self.unavailable) == 1 else "are"
         return f"{len(self.unavailable)} of {len(self.all)} nodes {verb} unavailable: {', '.join(named)}{more}"
-
-
-def _less(capacity: Resources, taken: Resources) -> Resources:
-    left = capacity - taken
-    return Resources(max(left.cpu, 0.0), max(left.memory, 0.0), max(left.gpu, 0.0))

@@ -20,7 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from coach.core.cluster import Node
+from coach.core.cluster import Node, Taken
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs.accounts import Accounts, Payer
 from coach.core.jobs.actions import NoticeAccount, Settle
@@ -344,17 +344,19 @@ class Journal:
         )
         return self._connection.execute(query, (request,)).fetchall()
 
-    def nodes(self) -> tuple[Node, ...]:
-        """The available nodes of the handler that started last; none for an empty journal."""
+    def nodes(self) -> tuple[tuple[Node, ...], tuple[Taken, ...]]:
+        """The available nodes of the handler that started last, and what others hold; none for an empty journal."""
         query = "SELECT max(seq) FROM records WHERE job = '' AND type = ?"
         (started,) = self._connection.execute(query, (HandlerStarted.__name__,)).fetchone()
         nodes: tuple[Node, ...] = ()
         unavailable: tuple[str, ...] = ()
+        taken: tuple[Taken, ...] = ()
         for _, record in self.records("", (started or 1) - 1):
             if isinstance(record, HandlerStarted | NodesChanged):
                 nodes = nodes if record.nodes is None else record.nodes
                 unavailable = record.unavailable
-        return tuple(node for node in nodes if node.name not in unavailable)
+                taken = taken if record.taken is None else record.taken
+        return tuple(node for node in nodes if node.name not in unavailable), taken
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coach.core.cluster import Node
+from coach.core.cluster import Node, Taken
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
@@ -178,8 +178,8 @@ class StateDirectory:
         with contextlib.closing(Journal.read(past.journal)) as journal:
             return list(journal.records_of(past.job.name, after))
 
-    def nodes(self, past: StoredJob) -> tuple[Node, ...]:
-        """The cluster of the handler that has the job's journal, or had it last."""
+    def nodes(self, past: StoredJob) -> tuple[tuple[Node, ...], tuple[Taken, ...]]:
+        """The cluster of the handler that has the job's journal, or had it last, and what others hold there."""
         with contextlib.closing(Journal.read(past.journal)) as journal:
             return journal.nodes()
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from coach.core.cluster import Node
+from coach.core.cluster import Node, Taken, without
 from coach.core.errors import UserError
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.accounts import Accounts
@@ -98,21 +98,21 @@ class ReadOnlyService(Service):
         by_path = {reader.path: reader for reader in self._readers}
         return any(next(by_path[self.past(name).journal].rows([name], after, 1), None) for name in names)
 
-    def others(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...]]:
+    def others(self, name: str) -> tuple[Mapping[str, Job], tuple[Node, ...], tuple[Taken, ...]]:
         """The jobs of the same journal, and its handler's nodes."""
         past = self.past(name)
-        return {key: one.job for key, one in self._past.items() if one.journal == past.journal}, self.home.nodes(past)
+        return {key: one.job for key, one in self._past.items() if one.journal == past.journal}, *self.home.nodes(past)
 
     def expected_starts(self) -> dict[str, Interval]:
         """When the jobs that wait for room are expected to start, in each journal that a handler has."""
         found: dict[str, Interval] = {}
         held = {one.journal: name for name, one in self._past.items() if one.held and not one.job.ended}
         for name in held.values():
-            jobs, nodes = self.others(name)
+            jobs, nodes, taken = self.others(name)
             if any(not job.ended and not job.pods for job in jobs.values()):
                 from coach.core.lifecycle.start_forecast import expected_starts
 
-                found |= expected_starts(jobs.values(), nodes, self.handler.now())
+                found |= expected_starts(jobs.values(), without(nodes, taken), self.handler.now())
         return found
 
     def last_seq(self) -> int:
@@ -165,7 +165,7 @@ class Journals(ReadOnlyService):
 
 def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:
     with contextlib.suppress(UserError):
-        return home.nodes(newest)
+        return home.nodes(newest)[0]
     return ()
 
 

@@ -93,7 +93,7 @@ class Views:
         self._at[name] = began
         job = self._handler.jobs[name]
         row, now = self._rows.view(job, self._handler.now()), self._handler.now()
-        why = explanation(job, self._handler.jobs, self._journal.nodes(), now)
+        why = explanation(job, self._handler.jobs, *self._journal.nodes(), now)
         row = replace(row, seq=self._journal.last_seq(), starts_in=why.starts_in)
         books = self._stories.books(StoredJob(job, self._journal.path, True))
         made = {"at": now, "waits": waits(job), "why": asdict(why)}

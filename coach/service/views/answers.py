@@ -178,8 +178,8 @@ class Answers:
     async def why_job(self, name: str) -> Why:
         """Why a job waits, or has its allocation."""
         service = self.service
-        past, (others, nodes) = service.past(name), service.others(name)
-        return explanation(past.job, others, nodes, service.handler.now(), orphan=past.orphan)
+        past, others = service.past(name), service.others(name)
+        return explanation(past.job, *others, service.handler.now(), orphan=past.orphan)
 
     async def compare_jobs(self, names: Sequence[str]) -> Comparison:
         """Jobs side by side."""

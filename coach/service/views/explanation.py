@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.cluster import Allocation, Node
+from coach.core.cluster import Allocation, Node, Taken, without
 from coach.core.errors import UserError
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind
@@ -25,14 +25,25 @@ MAX_ALTERNATIVES = 16
 MAX_BEFORE = 20
 
 
-def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now: float, *, orphan: bool = False) -> Why:
-    """The reasons of `job`, one of `jobs`, on a cluster of `nodes`. `orphan`: no handler has its journal."""
+def explanation(
+    job: Job,
+    jobs: Mapping[str, Job],
+    nodes: Sequence[Node],
+    taken: Sequence[Taken],
+    now: float,
+    *,
+    orphan: bool = False,
+) -> Why:
+    """The reasons of `job`, one of `jobs`, on a cluster of `nodes`, of which others have `taken`.
+
+    `orphan`: no handler has its journal.
+    """
     alternatives = list(_alternatives(job))
     waits = not job.ended and not job.pods and not job.suspend
-    start = expected_starts(jobs.values(), nodes, now).get(job.name) if waits else None
+    start = expected_starts(jobs.values(), without(nodes, taken), now).get(job.name) if waits else None
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)] if waits else []
     return Why(
-        lines=why(job, jobs, nodes, now, orphan=orphan),
+        lines=why(job, jobs, nodes, now, taken, orphan=orphan),
         state=job.state.value,
         reason=job.reason.value,
         summary=_summary(job, alternatives),
@@ -41,7 +52,7 @@ def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now:
         queue=len(before) + 1 if waits else None,
         before=before[:MAX_BEFORE],
         starts_in=start if start else None,
-        blockers=[requested_words(job), *(free_words(node, jobs) for node in nodes)] if waits else [],
+        blockers=[requested_words(job), *(free_words(node, jobs, taken) for node in nodes)] if waits else [],
         actions=list(_actions(job)),
     )
 

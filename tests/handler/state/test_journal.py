@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from coach.core.cluster import Resources, Taken
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -55,13 +56,14 @@ def test_jobs_are_the_fold_of_what_was_written(path: Path) -> None:
 def test_the_nodes_are_those_that_are_there(path: Path) -> None:
     cluster = nodes(3, 2.0)
     journal = Journal.write(path)
-    assert journal.nodes() == ()
+    assert journal.nodes() == ((), ())
     journal.append([ev.HandlerStarted(1.0, cluster), ev.NodesChanged(2.0, ("node-0", "node-2"))])
-    assert journal.nodes() == cluster[1:2]
-    journal.append([ev.NodesChanged(3.0, ())])
-    assert journal.nodes() == cluster
+    assert journal.nodes() == (cluster[1:2], ())
+    held = (Taken("node-1", Resources(1.0, 2.0)),)
+    journal.append([ev.NodesChanged(3.0, (), taken=held), ev.NodesChanged(3.5, ())])
+    assert journal.nodes() == (cluster, held)
     journal.append([ev.NodesChanged(4.0, ("node-0",)), ev.HandlerStarted(5.0, cluster, unavailable=("node-1",))])
-    assert journal.nodes() == (cluster[0], cluster[2])
+    assert journal.nodes() == ((cluster[0], cluster[2]), ())
     journal.close()
 
 

@@ -63,6 +63,16 @@ def test_a_job_waits_for_the_node_that_alone_can_hold_it_and_says_so() -> None:
     world.check_fold()
 
 
+def test_what_others_hold_is_not_free() -> None:
+    held = (Taken("node-0", Resources(1.5, 60.0)),)
+    world = World.of(nodes(1, 2.0), shadow=True)
+    world.send(ev.NodesChanged(world.now, (), taken=held))
+    world.submit(spec(maxEpochs=2))
+    said = why(world.job(), world.reducer.jobs, world.reducer.nodes.there, world.now, held)
+    assert "node-0: 0.5 of 2 cores and 4.0 of 64.0 GiB free; others hold 1.5 cores and 60.0 GiB" in said
+    assert "When it starts is not known: it depends on a job whose end nothing predicts" in said
+
+
 def test_a_job_that_comes_while_its_node_is_away_waits_for_it() -> None:
     world = World.of(nodes(2, 2.0), shadow=True)
     world.lose_nodes("node-0", "node-1", back=50.0)
