@@ -67,23 +67,13 @@ class LoadedJob:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A job, and its YAML nodes with their positions; of a wrong job, only its correct fields."""
+    """A job, and its YAML nodes with their positions."""
 
     path: Path
     document: YamlNode
     job: TrainingJob
     guessed: Framework | None = None  #: where the file does not say the framework, but the model file shows it
     defaults: tuple[str, ...] = ()
-
-    def wrote(self, at: tuple[str, ...], value: str) -> bool:
-        """Whether the file has this value there; else it is a default, or replaces a mistake."""
-        node = find(self.document, at)
-        return node is not None and node.value == value
-
-    def wrote_path(self, at: tuple[str, ...], path: str) -> bool:
-        """The same for a path, with which a model file's may also name what makes the network."""
-        node = find(self.document, at)
-        return node is not None and isinstance(node.value, str) and path in (node.value, file_and_net(node.value)[0])
 
     def problem(self, at: tuple[str, ...], problem: str, seen: str, right: str) -> Problem:
         line, column = place(self.document, at)
@@ -180,12 +170,11 @@ def _read(  # noqa: PLR0917
     changes: Changes,
 ) -> tuple[list[_Found], list[Problem]]:
     documents, problems = ([data], []) if isinstance(data, YamlNode) else read(data, str(path))
-    reported = tuple(problems)
     found = []
     for document in documents:
         defaults = changes.apply(document)
         guessed = _framework(document, path, inside, volumes)
-        job, mistakes = check(document, str(path), reported, guessed, knows)
+        job, mistakes = check(document, str(path), guessed, knows)
         problems += [changes.placed(mistake, defaults) for mistake in mistakes]
         if job is not None:
             found.append(_Found(path, document, job, guessed, defaults))
@@ -250,8 +239,6 @@ def _named_twice(found: Iterable[_Found]) -> list[Problem]:
     first: dict[str, _Found] = {}
     problems = []
     for one in found:
-        if not one.wrote(("metadata", "name"), one.job.name):
-            continue
         before = first.setdefault(one.job.name, one)
         if before is not one:
             line, _ = place(before.document, ("metadata", "name"))
@@ -264,55 +251,51 @@ def _resolved(
     found: _Found, check_files: bool, inside: Sequence[Path] | None, volumes: Sequence[Path]
 ) -> tuple[TrainingJob, list[Problem]]:
     """The job with absolute paths and the model's hash, and what is wrong with the files it names."""
-    document = found.job.to_json()
+    spec = found.job.spec
     problems = []
-    if (model := found.job.spec.model) is not None and (source := model.config_map) is not None:
+    if spec.model is not None and (source := spec.model.config_map) is not None:
         right = "left out here: only a cluster has ConfigMaps; there: kubectl apply -f FILE"
         problems.append(found.problem(("spec", "model", "configMap"), "not on this machine", show(source), right))
-    fields: tuple[tuple[str, str, str], ...] = _PATH_FIELDS
-    if (program := document["spec"].get("program")) is not None:
-        if "image" in document["spec"]:
-            fields = ()  # its folders are the image's, and those of its volumes
-        else:
-            program.setdefault("directory", ".")
-    for at in fields:
-        holder = document["spec"].get(at[1], {})
-        path = local_path(holder[at[2]]) if at[2] in holder else None
-        written = found.wrote_path(at, holder[at[2]]) if path is not None else False
-        if path is None or not (written or at[1] == "program"):
+    made: dict[str, Any] = {}
+    for at in () if spec.program is not None and spec.image is not None else _PATH_FIELDS:  # those are the image's
+        part = getattr(spec, at[1])
+        written = getattr(part, at[2], None) or ("." if part is not None and at[1] == "program" else None)
+        path = local_path(written) if written is not None else None
+        if path is None:
             continue
         try:
             path = (found.path.parent / path).resolve()
         except (OSError, RuntimeError) as error:
-            problems.append(found.problem(at, "not a path", show(holder[at[2]]), f"another path ({error})"))
+            problems.append(found.problem(at, "not a path", show(written), f"another path ({error})"))
             continue
         if len(FILE_SCHEME + str(path)) > LONGEST_URI:
             right = f"at most {LONGEST_URI} characters, the job file's folder included"
             problems.append(found.problem(at, "too long a path", _shown(path), right))
             continue
+        made[at[1]] = update = {at[2]: FILE_SCHEME + str(path)}
         elsewhere = any(path.is_relative_to(folder) for folder in volumes)
         if not elsewhere and outside(path, inside):
             problems.append(_not_allowed(found, at, path, inside))
         elif check_files and not elsewhere and at[1] != "checkpoint":
-            mistakes = _checked(found, at, path, holder)
+            mistakes = _checked(found, at, path, update)
             if at[1] == "model" and not mistakes:
-                mistakes = _siblings(found, path, holder, inside)
+                mistakes = _siblings(found, path, update, inside)
             problems += mistakes
-        holder[at[2]] = FILE_SCHEME + str(path)
-    return TrainingJob.from_json(document), problems
+    parts = {key: getattr(spec, key).model_copy(update=update) for key, update in made.items()}
+    return found.job.model_copy(update={"spec": spec.model_copy(update=parts)}), problems
 
 
-def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, Any]) -> list[Problem]:
+def _checked(found: _Found, at: tuple[str, ...], path: Path, update: dict[str, Any]) -> list[Problem]:
     """What is wrong with a local file or folder. Fills in the hash of a model file."""
-    is_model, is_program = at[1] == "model", at[1] == "program"
+    part = getattr(found.job.spec, at[1])
+    is_model = at[1] == "model"
     what = {"model": "a Python file", "init": "a checkpoint"}
     try:
         status = path.stat()
-        if is_program:
+        if at[1] == "program":
             if not stat.S_ISDIR(status.st_mode):
                 return [found.problem(at, "not a folder", _shown(path), "the folder that the command runs in")]
-            if (digest := program_digest(path, holder["command"])) is not None:
-                holder.setdefault("sha256", digest)
+            update["sha256"] = part.sha256 or program_digest(path, part.command)
             return []
         if at[1] in what and not stat.S_ISREG(status.st_mode):
             return [found.problem(at, "not a file", _shown(path), what[at[1]])]
@@ -324,11 +307,11 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
             return [found.problem(at, "too large for a model file", _shown(path), "a Python file")]
         problems = [] if is_model else _not_so_stored(found, path, status.st_mode)
         # The functions check a folder's hash: they know which of its files are read.
-        left = "sha256" not in holder or stat.S_ISDIR(status.st_mode) or status.st_size > MAX_HASHED_BYTES
+        left = part.sha256 is None or stat.S_ISDIR(status.st_mode) or status.st_size > MAX_HASHED_BYTES
         if problems or (left and not is_model):
             return problems
         if is_model:
-            problems = _whole_program(found, path, path.read_bytes(), holder.get("net", "net"))
+            problems = _whole_program(found, path, path.read_bytes(), part.net)
             if problems:
                 return problems
         digest = sha256_of(path)
@@ -338,9 +321,10 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
         seen = getattr(error, "strerror", None) or str(error)
         where = Path(getattr(error, "filename", None) or path)
         return [found.problem(at, "cannot be read", f"{_shown(where)}: {seen}", "a file that can be read")]
-    if holder.setdefault("sha256", digest) != digest:
+    if part.sha256 not in (None, digest):
         right = f"{digest}, which {path.name} has now; or the file that was meant"
-        return [found.problem((*at[:-1], "sha256"), "not this file's hash", show(holder["sha256"]), right)]
+        return [found.problem((*at[:-1], "sha256"), "not this file's hash", show(part.sha256), right)]
+    update["sha256"] = digest
     return []
 
 
@@ -366,10 +350,10 @@ def program_digest(directory: Path, command: Sequence[str]) -> str | None:
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None
 
 
-def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequence[Path] | None) -> list[Problem]:
+def _siblings(found: _Found, model: Path, update: dict[str, Any], inside: Sequence[Path] | None) -> list[Problem]:
     """What is wrong with the files next to a local model file that it imports. Fills in their hashes."""
     at = ("spec", "model", "files")
-    given: dict[str, str] = holder.get("files") or {}
+    given = (found.job.spec.model and found.job.spec.model.files) or {}
     hashes: dict[str, str] = {}
     try:
         for name, path in (siblings.found(model, MAX_FILES) | {name: model.parent / name for name in given}).items():
@@ -390,8 +374,7 @@ def _siblings(found: _Found, model: Path, holder: dict[str, Any], inside: Sequen
         if sha256 != hashes[name]:
             right = f"{hashes[name]}, which {name} has now; or leave spec.model.files out"
             return [found.problem((*at, name), "not this file's hash", show(sha256), right)]
-    if hashes:
-        holder["files"] = hashes
+    update["files"] = hashes or None
     return []
 
 
@@ -399,7 +382,7 @@ def _not_so_stored(found: _Found, path: Path, mode: int) -> list[Problem]:
     """A folder where data of the format is one file, or the other way round. The functions check what is in it."""
     data, is_folder = found.job.spec.data, stat.S_ISDIR(mode)
     right = None if data is None else _STORED.get((data.format, is_folder))
-    if right is None or data is None or not found.wrote(("spec", "data", "format"), data.format.value):
+    if right is None:
         return []
     problem, seen = ("not a file", "is a folder") if is_folder else ("not a folder", "is a file")
     return [found.problem(("spec", "data", "uri"), problem, f"{path.name} {seen}", right)]

@@ -31,7 +31,7 @@ def _places(folder: Path, names: list[str]) -> Iterator[Path]:
     """The files that `import a.b` runs, as far as they are in `folder`: of a package, all of its files."""
     at = folder
     for name in names:
-        if not name.isidentifier():
+        if not (name.isascii() and name.isidentifier()):
             return
         package, module = at / name, at / f"{name}.py"
         if (package / "__init__.py").is_file():
@@ -47,5 +47,5 @@ def _places(folder: Path, names: list[str]) -> Iterator[Path]:
 
 def _package(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*.py"):
-        if all(part.removesuffix(".py").isidentifier() for part in path.relative_to(folder).parts):
+        if all(part.isascii() and part.removesuffix(".py").isidentifier() for part in path.relative_to(folder).parts):
             yield path

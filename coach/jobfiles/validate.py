@@ -1,124 +1,84 @@
-"""From a document's nodes to a TrainingJob, or to all of its mistakes with their places.
+"""From a document's nodes to a TrainingJob, or to its mistakes with their places.
 
-The types find mistakes field by field. Those between fields only show once every field is right, so a document with
-mistakes is looked at again with the wrong fields taken out: what then does not go together is reported as well.
+The types find all mistakes of the fields at once; those between the fields of `spec` once every field is right.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pydantic
 from pydantic_core import ErrorDetails
 
 from coach.core.errors import UserError
-from coach.core.spec.job import API_VERSION, JobSpec, TrainingJob
+from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.training import Framework
-from coach.core.spec.types import (
-    IN_WORDS,
-    OF_KEYS,
-    CrossFieldError,
-)
+from coach.core.spec.types import IN_WORDS, OF_KEYS, CrossFieldError
 from coach.jobfiles import optimizers, prices
 from coach.jobfiles.diagnostics import Problem, dotted, show
 from coach.jobfiles.hints import right_for
-from coach.jobfiles.schema import KIND, branches, lookup
+from coach.jobfiles.schema import branches, lookup
 from coach.jobfiles.yaml_nodes import YamlNode
 
 Path = tuple[str, ...]
 
-#: Values put in for required fields that are wrong, while the other fields are checked.
-_STAND_IN: dict[str, Any] = {
-    "apiVersion": API_VERSION,
-    "kind": KIND,
-    "metadata": {"name": "x"},
-    "spec": {
-        "model": {"file": "x.py"},
-        "data": {"format": "custom"},
-        "target": {"loss": 1.0},
-        "budget": {"unlimited": True},
-    },
-}
-_ROUNDS = 8
 _ENOUGH = 200  #: mistakes in one document; a file with more is no slip
 
 
 def check(
     document: YamlNode,
     path: str,
-    reported: Iterable[Problem] = (),
     framework: Framework | None = None,
     knows: optimizers.Knows = optimizers.nothing_known,
 ) -> tuple[TrainingJob | None, list[Problem]]:
-    """The job that a document holds, and its mistakes. Where there are any, the job is what is left of it without
-    the fields that are wrong (None where nothing is left): good only for checking the other fields. What is in
-    `reported` is not reported again. `framework`: that of a document that does not say it.
-    `knows`: which optimizers a framework has.
+    """The job that a document holds, or None, and its mistakes.
+
+    `framework`: that of a document that does not say it. `knows`: which optimizers a framework has.
     """
     if document.kind is not dict:
         right = "apiVersion, kind, metadata and spec"
         seen = show(document.plain())
         return None, [Problem(path, document.line, document.column, "", "not a mapping", seen, right)]
-    valueless = dict(_valueless(document, path))
-    problems = list(valueless.values())
-    wrong = set(valueless)
+    found = dict(_valueless(document, path))
     data = document.plain()
     if framework is not None and isinstance(data.get("spec"), dict):
         data["spec"].setdefault("framework", framework.value)
-    problems += _priced(document, path, data)
-    job: TrainingJob | None = None
-    for attempt in range(_ROUNDS):
-        errors: list[ErrorDetails] = []
-        try:
-            job = TrainingJob.from_json(data)
-        except pydantic.ValidationError as invalid:
-            errors = invalid.errors(include_url=False)
-        if not errors:
-            break
-        for error in errors:
+    found |= _priced(document, path, data)
+    try:
+        job = TrainingJob.from_json(data)
+    except pydantic.ValidationError as invalid:
+        for error in invalid.errors(include_url=False)[:_ENOUGH]:
             at = _location(error)
-            if error["type"] == "conflicts":
-                for conflict in error["ctx"]["conflicts"]:
-                    where, *others = (at + inner for inner in (conflict.at, *conflict.others))
-                    if not any(_related(each, w) for each in (where, *others) for w in wrong):
-                        problems.append(_conflict(document, path, where, others, conflict))
-                    wrong.add(where)
-                    if not _take_out(data, where):
-                        wrong.update(others)
-                        for other in others:
-                            _take_out(data, other)
-            else:
-                if attempt == 0 and len(problems) < _ENOUGH and not any(_related(at, w) for w in wrong):
-                    problems.append(_mistake(document, path, at, error))
-                wrong.add(at)
-                if error["type"] != "missing":
-                    _take_out(data, at)
-                elif _get(_STAND_IN, at) is None:
-                    _take_out(data, at[:-1])
-        data = _filled(data, _STAND_IN)
-    if job is not None and job.spec.optimizer is not None and ("spec", "framework") not in wrong:
-        known = knows(job.spec.framework)
-        problems += _optimizer(document, path, job.spec, known) if known is not None else ()
-    before = {(problem.line, problem.column) for problem in reported}
-    new = [problem for problem in problems if (problem.line, problem.column) not in before]
-    new.sort(key=lambda problem: (problem.line, problem.column))
-    return job, new
+            if error["type"] != "conflicts":
+                if not any(_related(at, wrong) for wrong in found):
+                    found[at] = _mistake(document, path, at, error)
+                continue
+            for conflict in error["ctx"]["conflicts"]:
+                where, *others = (at + inner for inner in (conflict.at, *conflict.others))
+                if not any(_related(each, wrong) for each in (where, *others) for wrong in found):
+                    found[where] = _conflict(document, path, where, others, conflict)
+        job = None
+    problems = list(found.values())
+    if job is not None and job.spec.optimizer is not None and (known := knows(job.spec.framework)) is not None:
+        problems += _optimizer(document, path, job.spec, known)
+    problems.sort(key=lambda problem: (problem.line, problem.column))
+    return (None if problems else job), problems
 
 
-def _priced(document: YamlNode, path: str, data: dict[str, Any]) -> Iterator[Problem]:
+def _priced(document: YamlNode, path: str, data: dict[str, Any]) -> dict[Path, Problem]:
     """Put the numbers of an offer in the place of its name; or say why there is no such offer."""
     spec = data.get("spec")
     named = spec.get("prices") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(named, str) or "/" not in named:
-        return
+        return {}
     try:
         spec["prices"] = prices.prices_of(named)
     except UserError as error:
-        del spec["prices"]
-        line, column = place(document, ("spec", "prices"))
-        yield Problem(path, line, column, "spec.prices", "no such offer", show(named), str(error))
+        at = ("spec", "prices")
+        return {at: Problem(path, *place(document, at), dotted(at), "no such offer", show(named), str(error))}
+    return {}
 
 
 def place(document: YamlNode, at: Path) -> tuple[int, int]:
@@ -248,30 +208,3 @@ def _related(one: Path, other: Path) -> bool:
     """Whether one is the other, or a part of it."""
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]
-
-
-def _get(data: Any, at: Path) -> Any:
-    for key in at:
-        data = data.get(key) if isinstance(data, dict) else None
-    return data
-
-
-def _take_out(data: Any, at: Path) -> bool:
-    parent = _get(data, at[:-1])
-    if not at or not isinstance(parent, dict) or at[-1] not in parent:
-        return False
-    del parent[at[-1]]
-    return True
-
-
-def _filled(data: dict[str, Any], stand_in: dict[str, Any]) -> dict[str, Any]:
-    """`data` with what it lacks of `stand_in`."""
-    filled = dict(data)
-    for key, value in stand_in.items():
-        if key in ("model", "data") and "program" in filled:
-            continue
-        if key not in filled:
-            filled[key] = value
-        elif key in ("metadata", "spec", "model", "data") and isinstance(filled[key], dict):
-            filled[key] = _filled(filled[key], value)
-    return filled

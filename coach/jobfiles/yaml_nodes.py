@@ -1,29 +1,18 @@
 """YAML as nodes with their positions, read within bounds that no file can exceed.
 
 The values are those of JSON (YAML's core schema): `no` and `on` are words, `1e-3` is a number, dates are text.
-Job files come from strangers, so size, depth, number of nodes and what aliases expand to are bounded, tags beyond the
-plain ones are refused, and whatever is wrong ends as a `Problem`.
+Job files come from strangers, so size, depth, number of nodes and what aliases expand to are bounded, tags are refused,
+and whatever is wrong ends as a `Problem`: the first of a file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
 
 import yaml
-from yaml.events import (
-    AliasEvent,
-    CollectionEndEvent,
-    CollectionStartEvent,
-    DocumentStartEvent,
-    Event,
-    MappingStartEvent,
-    ScalarEvent,
-    StreamEndEvent,
-)
 from yaml.reader import Reader
 
 from coach.jobfiles.diagnostics import Problem, dotted, plain, show
@@ -33,7 +22,6 @@ DEEPEST = 32
 MAX_NODES = 20_000  #: in a file, after aliases are put in
 
 Value = str | int | float | bool | None
-Path = tuple[str | None, ...]  #: None: an item of a list, or a key
 #: Characters of a line that a message shows.
 _LINE = 70
 
@@ -47,14 +35,8 @@ _WORDS: dict[str, Value] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
-_TAG = "tag:yaml.org,2002:"
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (float, int),
-    "bool": (bool,),
-    "null": (NoneType,),
-}
+#: The tags that a value has without saying one, and that of text.
+_PLAIN, _QUOTED, _COLLECTION, _TEXT = "plain", "quoted", "collection", "tag:yaml.org,2002:str"
 
 
 @dataclass(slots=True)
@@ -66,20 +48,14 @@ class YamlNode:
     value: Value = None
     kind: type = NoneType  #: dict, list, or the scalar's type
     items: list[tuple[Key, YamlNode]] = field(default_factory=list)
-    size: int = 1
-    height: int = 1
 
     def plain(self) -> Any:
-        """The value without positions. Of a key said twice the first counts; a key with nothing is left out."""
+        """The value without positions; a key with nothing is left out."""
         if self.kind is list:
             return [node.plain() for _, node in self.items]
-        if self.kind is not dict:
-            return self.value
-        values: dict[str, Any] = {}
-        for key, node in self.items:
-            if node.kind is not NoneType:
-                values.setdefault(key.text, node.plain())
-        return values
+        if self.kind is dict:
+            return {key.text: node.plain() for key, node in self.items if node.kind is not NoneType}
+        return self.value
 
     def find(self, key: str) -> tuple[Key, YamlNode] | None:
         """The item of this key, or of a list the one with this number."""
@@ -98,168 +74,129 @@ class Key:
 
 
 class _Stop(Exception):
-    """The rest of the file is not read."""
+    """The rest of the file is not read: line, column, field, problem, value seen, what would be right."""
 
-    def __init__(self, line: int, column: int, problem: str, seen: str, right: str) -> None:
-        self.mistake = (line, column, "", problem, seen, right)
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's composer with bounds, its tags only for how a value is written."""
+
+    depth = count = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        """A node begins inside of another."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        self.depth += 1
+        self.count += 1
+        _bound(_place(event), self.count, self.depth - isinstance(event, yaml.ScalarEvent))
+
+    def ascend_resolver(self) -> None:
+        """It has ended."""
+        self.depth -= 1
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """The tag of a node that says none."""
+        return _COLLECTION if kind is not yaml.ScalarNode else _PLAIN if implicit[0] else _QUOTED
 
 
 def read(data: bytes, path: str) -> tuple[list[YamlNode], list[Problem]]:
-    """The documents of a file, and its mistakes as YAML. Empty documents are left out."""
-    problems: list[Problem] = []
+    """The documents of a file as far as it is YAML, and its mistake as such. Empty documents are left out."""
     documents: list[YamlNode] = []
+    problems: list[Problem] = []
+    loader = None
     try:
-        loader = yaml.SafeLoader(_decode(data))
-        try:
-            documents.extend(_Composer(loader, path, problems).documents())
-        finally:
-            loader.dispose()
+        loader, nodes = _Loader(_decode(data)), _Nodes()
+        while loader.check_node():
+            documents.append(nodes.of(loader.get_node(), ()))
     except _Stop as stop:
-        problems.append(Problem(path, *stop.mistake))
+        problems.append(Problem(path, *stop.args))
+    except yaml.MarkedYAMLError as error:
+        assert loader is not None
+        mark = error.problem_mark or error.context_mark or loader.get_mark()
+        snippet = mark.get_snippet(0, _LINE) if mark.buffer is not None else None
+        seen = f'"{plain(snippet.splitlines()[0].strip())}"' if snippet else "here"
+        right = plain(error.context or "", 200)
+        right = f"correct YAML; it came up {right}" if right else "correct YAML"
+        problem = f"not YAML: {plain(error.problem or 'not readable', 200)}"
+        problems.append(Problem(path, mark.line + 1, mark.column + 1, "", problem, seen, right))
+    except (yaml.YAMLError, ValueError, OverflowError, IndexError, TypeError) as error:
+        # The scanner lets a few of Python's own errors through, such as chr() on "\Uffffffff".
+        assert loader is not None
+        mark = loader.get_mark()
+        seen = plain(f"{error}", 200)
+        problems.append(Problem(path, mark.line + 1, mark.column + 1, "", "not YAML", seen, "correct YAML"))
     return [document for document in documents if document.kind is not NoneType], problems
 
 
 def _decode(data: bytes) -> str:
     if len(data) > MAX_BYTES:
-        raise _Stop(1, 1, "too large", f"{len(data)} bytes or more", f"at most {MAX_BYTES} bytes")
+        raise _Stop(1, 1, "", "too large", f"{len(data)} bytes or more", f"at most {MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8-sig", "replace")
         seen = f"byte 0x{data[error.start]:02x}"
-        raise _Stop(*_place(before, len(before)), "not UTF-8", seen, "a text file in UTF-8") from None
-    found = Reader.NON_PRINTABLE.search(text)
-    if found:
-        seen = plain(found[0])
-        raise _Stop(*_place(text, found.start()), "a control character", seen, "printable text") from None
+        raise _Stop(*_end(before), "", "not UTF-8", seen, "a text file in UTF-8") from None
+    if found := Reader.NON_PRINTABLE.search(text):
+        raise _Stop(*_end(text[: found.start()]), "", "a control character", plain(found[0]), "printable text")
     return text
 
 
-def _place(text: str, index: int) -> tuple[int, int]:
-    line = text.count("\n", 0, index)
-    return line + 1, index - (text.rfind("\n", 0, index) + 1) + 1
+def _end(text: str) -> tuple[int, int]:
+    """Line and column behind a text."""
+    return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
-class _Composer:
-    """Nodes out of the parser's events; keeps count of what the bounds are about."""
+def _place(found: Any) -> tuple[int, int]:
+    return found.start_mark.line + 1, found.start_mark.column + 1
 
-    def __init__(self, loader: yaml.SafeLoader, path: str, problems: list[Problem]) -> None:
-        self.loader = loader
-        self.path = path
-        self.problems = problems
-        self.anchors: dict[str, YamlNode | None] = {}  #: None: its value has begun and not ended
-        self.count = 0
 
-    def documents(self) -> Iterator[YamlNode]:
-        """The documents in order."""
-        while not isinstance(event := self.next(), StreamEndEvent):
-            if isinstance(event, DocumentStartEvent):
-                self.anchors = {}
-                yield self.compose(self.next(), ())
+def _bound(place: tuple[int, int], count: int, depth: int) -> None:
+    if depth > DEEPEST:
+        raise _Stop(*place, "", "too deep", f"level {depth}", f"at most {DEEPEST} with all aliases put in")
+    if count > MAX_NODES:
+        raise _Stop(*place, "", "too many values", f"{count}", f"at most {MAX_NODES} with all aliases put in")
 
-    def next(self) -> Event:
-        """The parser's next event; whatever it raises becomes one mistake, at the place it had come to."""
-        try:
-            return self.loader.get_event()  # type: ignore[no-untyped-call, no-any-return]
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark or self.loader.get_mark()
-            problem = plain(error.problem or "not readable", 200)
-            snippet = mark.get_snippet(0, _LINE) if mark.buffer is not None else None
-            seen = f'"{plain(snippet.splitlines()[0].strip())}"' if snippet else "here"
-            right = plain(error.context or "", 200)
-            right = f"correct YAML; it came up {right}" if right else "correct YAML"
-            raise _Stop(mark.line + 1, mark.column + 1, f"not YAML: {problem}", seen, right) from None
-        except (yaml.YAMLError, ValueError, OverflowError, IndexError, TypeError) as error:
-            # The scanner lets a few of Python's own errors through, such as chr() on "\Uffffffff".
-            mark = self.loader.get_mark()
-            seen = plain(f"{error}", 200)
-            raise _Stop(mark.line + 1, mark.column + 1, "not YAML", seen, "correct YAML") from None
 
-    def compose(self, event: Event, at: Path) -> YamlNode:
-        """The node that begins with this event; `at`: its path."""
-        mark = event.start_mark
-        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        if isinstance(event, AliasEvent):
-            return self.alias(event, place, len(at))
-        self.bound(1, place)
-        node = YamlNode(*place)
-        assert isinstance(event, ScalarEvent | CollectionStartEvent)
-        if isinstance(event, ScalarEvent):
-            self.scalar(node, event, at)
-        else:
-            if len(at) >= DEEPEST:
-                raise _Stop(*place, "too deep", f"level {DEEPEST + 1}", f"at most {DEEPEST} levels")
-            if event.anchor:
-                self.anchors[event.anchor] = None
-            self.collection(node, event, at)
-        if event.anchor:
-            self.anchors[event.anchor] = node
-        return node
+class _Nodes:
+    """Nodes out of PyYAML's, aliases put in; counts them."""
 
-    def collection(self, node: YamlNode, start: CollectionStartEvent, at: Path) -> None:
-        """Everything up to its end."""
-        node.kind, tag = (dict, "map") if isinstance(start, MappingStartEvent) else (list, "seq")
-        if start.tag not in (None, "!", _TAG + tag):
-            self.report(node, at, "a tag", plain(start.tag or ""), "no tag")
-        first: dict[str, int] = {}  # the lines of its keys
-        while not isinstance(event := self.next(), CollectionEndEvent):
-            item = self.compose(event, (*at, None))
-            key = Key("", item.line, item.column)
-            if node.kind is dict:
-                key = self.key(event, item, at, first)
-                item = self.compose(self.next(), (*at, key.text))
-            node.items.append((key, item))
-            node.size += item.size
-            node.height = max(node.height, item.height + 1)
+    count = 0
 
-    def key(self, event: Event, node: YamlNode, at: Path, first: dict[str, int]) -> Key:
-        """What a node is as a key; `first`: the lines of the keys before it in the mapping."""
-        if node.kind in (dict, list):
-            self.report(node, at, "a key that is no text", show(node.plain()), "a word as the key")
-            return Key("", node.line, node.column)
-        text = event.value if isinstance(event, ScalarEvent) else str(node.value)
-        key = Key(text.encode("utf-8", "replace").decode(), node.line, node.column)
-        if key.text in first:
-            problem = f"the key {plain(key.text)} is here a second time"
-            self.report(node, at, problem, f"said before in line {first[key.text]}", "once")
-        first.setdefault(key.text, node.line)
-        return key
+    def of(self, node: Any, at: tuple[str, ...], depth: int = 0) -> YamlNode:
+        """The node at a path of keys, in so many collections."""
+        place, is_scalar = _place(node), isinstance(node, yaml.ScalarNode)
+        self.count += 1
+        _bound(place, self.count, depth + 1 - is_scalar)
+        if node.tag not in ((_PLAIN, _QUOTED, _TEXT) if is_scalar else (_COLLECTION,)):
+            raise _Stop(*place, dotted(at), "a tag", plain(node.tag), "a value without a tag")
+        if is_scalar:
+            value = resolve(node.value) if node.tag == _PLAIN else _whole(node, at)
+            return YamlNode(*place, value, type(value))
+        if isinstance(node, yaml.SequenceNode):
+            items = [(Key("", *_place(each)), self.of(each, at, depth + 1)) for each in node.value]
+            return YamlNode(*place, kind=list, items=items)
+        made = YamlNode(*place, kind=dict)
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            line, column = _place(key)
+            if not isinstance(key, yaml.ScalarNode):
+                seen = show(self.of(key, at, depth + 1).plain())
+                raise _Stop(line, column, dotted(at), "a key that is no text", seen, "a word as the key")
+            text = _whole(key, at)
+            if text in lines:
+                problem = f"the key {plain(text)} is here a second time"
+                raise _Stop(line, column, dotted(at), problem, f"said before in line {lines[text]}", "once")
+            lines[text] = line
+            made.items.append((Key(text, line, column), self.of(value, (*at, text), depth + 1)))
+        return made
 
-    def scalar(self, node: YamlNode, event: ScalarEvent, at: Path) -> None:
-        text: str = event.value
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            self.report(node, at, "half a character", f'"{plain(text)}"', "text of whole characters")
-            text = text.encode("utf-8", "replace").decode()
-        quoted = event.style is not None or event.tag in ("!", _TAG + "str")
-        node.value = text if quoted else resolve(text)
-        node.kind = type(node.value)
-        if event.tag not in (None, "!"):
-            wanted = _TYPES.get(event.tag.removeprefix(_TAG), ()) if event.tag.startswith(_TAG) else ()
-            if not isinstance(node.value, wanted) or (node.kind is bool and bool not in wanted):
-                right = "a plain value without a tag"
-                self.report(node, at, f"the tag {plain(event.tag)}", show(node.value), right)
 
-    def alias(self, event: AliasEvent, place: tuple[int, int], depth: int) -> YamlNode:
-        name = f"*{plain(event.anchor or '')}"
-        if event.anchor not in self.anchors:
-            raise _Stop(*place, "an alias of nothing", name, "an anchor before it")
-        node = self.anchors[event.anchor]
-        if node is None:
-            raise _Stop(*place, "an alias inside of the value it refers to", name, "a value of its own")
-        self.bound(node.size, place)
-        if depth + node.height > DEEPEST + 1:
-            raise _Stop(*place, "too deep with its alias", name, f"at most {DEEPEST} levels")
-        return node
-
-    def bound(self, count: int, place: tuple[int, int]) -> None:
-        self.count += count
-        if self.count > MAX_NODES:
-            right = f"at most {MAX_NODES} with all aliases put in"
-            raise _Stop(*place, "too many values", f"{self.count}", right)
-
-    def report(self, node: YamlNode, at: Path, problem: str, seen: str, right: str) -> None:
-        field = dotted(key for key in at if key is not None)
-        self.problems.append(Problem(self.path, node.line, node.column, field, problem, seen, right))
+def _whole(node: Any, at: tuple[str, ...]) -> str:
+    """A text, which may not have one half of a surrogate pair."""
+    text: str = node.value
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise _Stop(*_place(node), dotted(at), "half a character", f'"{plain(text)}"', "text of whole characters")
+    return text
 
 
 def resolve(text: str) -> Value:

@@ -173,10 +173,9 @@ class Function:
         """From now on these workers, and servers, by rank, belong to the elastic group of this scheduler."""
         group, members, servers = (body.get(key) for key in ("group", "members", "server_members"))
         child = self._elastic_group(group)
-        if fault := request.ranks(members):
-            raise TrainingError("BadRequest", f"members is {members!r}; it {fault}")
-        if servers is not None and (fault := request.ranks(servers)):
-            raise TrainingError("BadRequest", f"server_members is {servers!r}; it {fault}")
+        for name, value in (("members", members), ("server_members", [0] if servers is None else servers)):
+            if not request.ranks(value):
+                raise TrainingError("BadRequest", f"{name} is {value!r}; it must be one or more ranks, each once")
         _passes([members, servers])
         ipc.send(child.socket, {"resize": members, "servers": servers})
         return 200, {"group": group, "members": members} | ({"server_members": servers} if servers else {})

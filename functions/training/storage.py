@@ -28,15 +28,9 @@ SCHEMES = ("file", "s3", "gs")
 def local_path(uri: str) -> Path | None:
     """The path that a URI names on this machine, or None when it is elsewhere. Raises TrainingError for other kinds."""
     scheme, separator, path = uri.partition("://")
-    if fault := wrong_scheme(uri):
-        raise TrainingError("BadRequest", f"{uri} {fault}")
+    if separator and scheme not in SCHEMES:
+        raise TrainingError("BadRequest", f"{uri} must be a path, or of {', '.join(SCHEMES)}")
     return None if separator and scheme != "file" else Path(path if separator else uri)
-
-
-def wrong_scheme(uri: str) -> str | None:
-    """The fault of a URI of another kind."""
-    scheme, separator, _ = uri.partition("://")
-    return f"must be a path, or of {', '.join(SCHEMES)}" if separator and scheme not in SCHEMES else None
 
 
 #: What a process of its own does: the zygote may have no threads, and obstore's requests are made in some.

@@ -46,5 +46,5 @@ def test_data_is_read_and_without_a_file_it_is_not(tmp_path: Path, name: str) ->
 def test_every_format_of_the_job_file_is_one_that_the_functions_read() -> None:
     named = {of.value for of in DataFormat}
     assert named - {"custom"} == set(formats.READERS), "READERS of functions/training/data/formats.py"
-    assert named <= set(request.FORMATS), "FORMATS of functions/training/request.py"
+    assert named <= {*formats.READERS, *request.OWN_FORMATS}, "OWN_FORMATS of functions/training/request.py"
     assert named - {"custom", "digits8x8"} == {of.value for _, of in MAKERS.values()}, "MAKERS of this test: a data set"

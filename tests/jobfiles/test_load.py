@@ -66,7 +66,7 @@ NOT_YAML = [
     ('a: "\\Uffffffff"\n', "not YAML"),
     ("%YAML 9.9\n---\na: 1\n", "not YAML: found incompatible YAML document"),
     ("a: 'x\n", "not YAML: found unexpected end of stream"),
-    ("[" * 100_000, "1:33: too deep (level 33) - at most 32 levels"),
+    ("[" * 100_000, "1:33: too deep (level 33) - at most 32 with all aliases put in"),
     ("", "1:1: no job in the file (nothing)"),
     ("# only a comment\n---\n...\n", "1:1: no job in the file (nothing)"),
     ("- 1\n", "1:1: not a mapping (a list of 1)"),
@@ -99,13 +99,16 @@ def test_aliases_serve_for_what_repeats():
     assert resources.server == resources.worker
 
 
-def test_all_mistakes_of_a_file_come_at_once_also_those_between_fields():
+def test_all_mistakes_of_fields_come_at_once_and_then_all_between_fields():
     text = GOOD.replace("budget: {unlimited: true}", "budget: {amount: 5, currency: EUR}")
     text += "  seed: x\n  batchSize: 2\n  workers: {min: 3}\n---\n" + GOOD.replace("loss", "lost")
     assert mistakes(text) == [
+        '10:9 spec.seed: not a whole number ("x") - a whole number from 0 to 2147483647',
+        '21:12 spec.target.lost: no such field ("lost") - did you mean loss?',
+    ]
+    assert mistakes(text.replace("seed: x", "seed: 1")) == [
         "9:33 spec.budget.currency: not the currency of the price book cloud-functions, which is USD "
         '("EUR") - USD, or other prices',
-        '10:9 spec.seed: not a whole number ("x") - a whole number from 0 to 2147483647',
         "11:14 spec.workers.max: more than batchSize, which is 2 (the default, 4) - at most one worker a sample",
         '21:12 spec.target.lost: no such field ("lost") - did you mean loss?',
     ]
@@ -242,16 +245,15 @@ def test_remote_uris_stay_as_they_are(folder):
     assert local_path(spec.data.uri) is None
 
 
-def test_files_that_are_not_there_are_told_with_the_other_mistakes(folder):
+def test_files_that_are_not_there_are_told_with_the_mistakes_of_other_files(folder):
     text = GOOD.replace("model.py", "lenet.py").replace("format: digits8x8", "format: digits-json, uri: digits")
-    (folder / "job.yaml").write_text(text + "  seed: x\n")
+    (folder / "job.yaml").write_text(text)
     place = f"{folder}/job.yaml"
     assert load_mistakes(folder / "job.yaml", folder / "none.yaml", folder) == [
         f'{place}:6:17 spec.model.file: no such file ("{folder}/lenet.py") - '
         "the path of the model file, relative to the job file",
         f'{place}:7:36 spec.data.uri: no such file ("{folder}/digits") - '
         "the path of the data, relative to the job file",
-        f'{place}:10:9 spec.seed: not a whole number ("x") - a whole number from 0 to 2147483647',
         f"{folder}/none.yaml:1:1: cannot be read (No such file or directory) - a YAML file with jobs",
         f"{folder}:1:1: cannot be read (not a file) - a YAML file with jobs",
     ]
