@@ -431,6 +431,10 @@ class Handler:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.MetricNotFound(self.now(), job, message))
 
+    def wait_expected(self, job: str, seconds: float) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
+        self._send(ev.WaitExpected(self.now(), job, seconds))
+
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """See `coach.platforms.base.PlatformEvents`."""
         jobs = [job for job in self.jobs.values() if job.goes_on_in(programs)]

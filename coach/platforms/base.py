@@ -103,6 +103,9 @@ class PlatformEvents(Protocol):
     def metric_not_found(self, job: str, message: str) -> None:
         """A job's program prints numbers, but not its metric: what there is instead."""
 
+    def wait_expected(self, job: str, seconds: float) -> None:
+        """The cluster's queue is expected to let a job wait so long for one more worker."""
+
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """Which of the pods with programs, by identity, that an earlier handler left, go on; the others are ended."""
 

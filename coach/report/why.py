@@ -207,6 +207,8 @@ def _changes(job: Job) -> Iterator[str]:
             else f"A change of its workers starts it again, and takes {takes} from SIGTERM to the first report, "
             "as measured"
         )
+    if job.queue_wait:
+        yield f"The cluster's queue is expected to let another worker wait {formatting.duration(job.queue_wait)}"
     first, now = job.epochs[0].allocation, job.epochs[-1].allocation
     if first != now:
         yield f"With {now}: {program_changes.batch_words(job, first, now)}"

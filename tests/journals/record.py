@@ -2,7 +2,8 @@
 
 It runs real jobs on this machine for some minutes: ten kinds of them one after the other, three at once under another
 policy, one whose worker and whose handler are killed, programs. `python -m tests.journals.record JOURNAL.db` takes
-a cluster's journal, which a test of tests/kubernetes/test_laptop.py has left in its state folder.
+a cluster's journal, which a test of tests/kubernetes/test_laptop.py has left in its state folder, `slurm=JOURNAL.db`
+one of tests/slurm.
 """
 
 from __future__ import annotations
@@ -284,8 +285,9 @@ def main() -> None:
     """Record those that are named, or all."""
     for name in sys.argv[1:] or JOURNALS:
         if name.endswith(".db"):
-            file = FOLDER / __version__ / "cluster.jsonl.gz"
-            write(Path(name), "coach", __version__, file, Placement.DEFAULT)
+            kind, _, path = name.rpartition("=")
+            file = FOLDER / __version__ / f"{kind or 'cluster'}.jsonl.gz"
+            write(Path(path), "coach", __version__, file, Placement.DEFAULT)
             continue
         scenario, policy, words = JOURNALS[name]
         with tempfile.TemporaryDirectory() as folder:

@@ -106,6 +106,27 @@ def test_a_larger_job_is_not_asked_for_where_others_hold_the_nodes(slurm: SlurmC
     slurm.until(lambda: not slurm.queue("running,completing"))
 
 
+def test_a_change_that_would_wait_in_the_queue_is_not_worth_it(slurm: SlurmCluster, tmp_path: Path) -> None:
+    held = slurm("sbatch", "--parsable", "--nodelist=n0", "--mem-per-cpu=10", "--time=300", "--output=/dev/null",
+                 "--wrap=sleep 300").strip()  # fmt: skip
+    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    said: list[str] = []
+
+    def then(handler: Handler, event: Any) -> None:
+        if isinstance(event, ev.EpochFinished):
+            said.extend(why(handler.jobs["own"], handler.jobs, (), handler.now()))
+
+    spec = job(tmp_path, workers={"min": 1, "max": 3}, resumes=True, target=0.06, slurm={"options": ["--nodelist=n0"]})
+    trained, records = train(tmp_path, spec, then=then)
+    slurm("scancel", held)
+    assert trained.reason is Reason.TARGET_REACHED
+    assert {epoch.allocation.workers for epoch in trained.epochs} == {1}, "though other nodes are idle"
+    waits = [record.seconds for record in records if isinstance(record, ev.WaitExpected)]
+    assert 17000 < waits[0] <= 18000 and len(waits) == 1, "said once"
+    assert re.search(r"queue is expected to let another worker wait (4h59m|5h00m)", " ".join(said))
+    slurm.until(lambda: not slurm.queue("running,completing"))
+
+
 def test_the_wait_in_the_queue_is_part_of_what_a_change_costs(
     slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

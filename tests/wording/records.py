@@ -84,6 +84,7 @@ SAMPLES: tuple[Any, ...] = (
     ev.ProgramSignalled(NOW, "digits", "should_stop()", 30.0),
     ev.ProgramSignalled(NOW, "digits", "SIGKILL"),
     ev.MetricNotFound(NOW, "digits", "no val_loss in 5 lines with numbers"),
+    ev.WaitExpected(NOW, "digits", 3600.0),
     allocated(EpochKind.PROBE, 2),
     allocated(EpochKind.PROBE, 2, DecisionStep(StepKind.PROBE, after=Allocation(2, 1), gain=3.0, unit="s", cost=1.0)),
     allocated(EpochKind.FULL, 3),

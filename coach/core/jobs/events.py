@@ -180,6 +180,13 @@ class MetricNotFound(JobEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitExpected(JobEvent):
+    """The cluster's queue is expected to let the job wait so many seconds for one more worker."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested(JobEvent):
     """The user cancels the job."""
 

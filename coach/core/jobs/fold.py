@@ -67,6 +67,8 @@ def _happened(job: Job, event: ev.Event) -> Phase | None:
             job.timer = ""
         case ev.ProgramSignalled():
             job.terminated_at = event.at if job.terminated_at is None else job.terminated_at
+        case ev.WaitExpected():
+            job.queue_wait = event.seconds
         case ev.CancelRequested():
             job.cancel = job.cancel or not job.ended
         case ev.SuspendRequested():

@@ -20,7 +20,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import Epoch, EpochKind, measuring
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
-from coach.core.jobs.overheads import Times
+from coach.core.jobs.overheads import PRIOR_RESTART_SECONDS, Times
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import Ledger, Money, PriceBook, of_nodes
 from coach.core.spec.job import JobSpec, TrainingJob
@@ -104,6 +104,7 @@ class Job:
     reasons: tuple[DecisionStep, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin; numbers of workers that found no room
     missed_at: float = 0.0  #: when the last of them was given up
+    queue_wait: float = 0.0  #: seconds for which the cluster's queue is expected to let another worker wait
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
     #: of a job with `spec.spot`: the nodes that it takes, with how many workers, and how long it had spot ones
     on: CapacityType | None = None
@@ -380,6 +381,13 @@ class Job:
             else:
                 self._times = Times.of_program(self.epochs)
         return self._times
+
+    @property
+    def change_seconds(self) -> float:
+        """What a change of its workers takes: as measured, or a start after the wait that the queue expects."""
+        fresh = self.times.fresh
+        start = fresh.expected if fresh else PRIOR_RESTART_SECONDS
+        return max(self.times.restart, self.queue_wait + start) if self.queue_wait else self.times.restart
 
     def epochs_changed(self) -> None:
         """Drop the cached values that were computed from the epochs."""

@@ -44,6 +44,7 @@ TRANSITIONS: dict[type, Next] = {
     ev.TimerFired: {PAUSED: (IDLE,), **_same(IDLE, DEPLOYING, RUNNING)},
     ev.ProgramSignalled: _same(*Phase),
     ev.MetricNotFound: _same(*Phase),
+    ev.WaitExpected: _same(*Phase),
     # What users ask for.
     ev.CancelRequested: _same(*Phase),
     ev.SuspendRequested: _same(*Phase),

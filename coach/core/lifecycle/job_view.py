@@ -141,8 +141,8 @@ class ReducerJobView:
 
     @cached_property
     def restart_seconds(self) -> float:
-        """Seconds that a change has cost this job so far: its median epoch with a new group minus that without."""
-        return self._job.times.restart
+        """Seconds that a change costs this job, the wait that its cluster's queue expects included."""
+        return self._job.change_seconds
 
     def speed(self, allocation: Allocation, kind: str | None = None, /) -> float:
         """Epochs/s as fitted, evaluation and checkpoint included."""

@@ -1,7 +1,7 @@
 """When a program's number of workers changes: what is worth measuring, and what a change does to its batch.
 
 A change starts the program again, from its newest checkpoint, or it forms its group anew in the same process
-(`Job.elastic`). It costs the job's own measured seconds (`Times.restart`). A program has no mini-epochs. Its first
+(`Job.elastic`). It costs `Job.change_seconds`. A program has no mini-epochs. Its first
 intervals between two reports, with each number of workers, measure its speed, and they train as all others do.
 """
 
@@ -35,14 +35,14 @@ def worth_measuring(job: Job) -> Iterator[probing.Probe]:
     The gain is that of `probing.worth_measuring`. The cost: a change there and one back, and a slower speed meanwhile.
     All changes together take at most PROBE_SHARE of the predicted time of the job.
     """
-    model, times = job.speed, job.times
+    model, change = job.speed, job.change_seconds
     if model is None or job.minimum == job.maximum or not job.epochs:
         return
-    share = probing.PROBE_SHARE * whole_seconds(job) - changes(job) * times.restart
-    if share < 2 * times.restart:
+    share = probing.PROBE_SHARE * whole_seconds(job) - changes(job) * job.times.restart
+    if share < 2 * change:
         return
     interval = job.epochs_trained / len(job.epochs)
-    yield from probing.worthwhile(job, model, INTERVALS * interval, 2 * times.restart)
+    yield from probing.worthwhile(job, model, INTERVALS * interval, 2 * change)
 
 
 def whole_seconds(job: Job) -> float:

@@ -73,6 +73,9 @@ class Attempt:
         self.asked: list[str] = order["asked"]
         self.wall: float = order["wall"]
         self.grace: float = order["grace"]
+        #: Whether more workers may follow; when Slurm was asked how long one more would wait, and what it said last.
+        self.grows: bool = order.get("grows", False)
+        self.asked_at, self.wait = -math.inf, -math.inf
         #: Seconds without a sign of life after which a worker counts as lost: for ever, where it gives none.
         self.silence: float = order.get("silence", math.inf)
         #: Whether one counts as lost, and until when the others may run, by `time.monotonic`.
@@ -99,6 +102,11 @@ class Attempt:
         (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
         (folder / "order.json").chmod(0o600)
         return cls(folder)
+
+    @property
+    def time(self) -> str:
+        """How long it may take, as `sbatch` is told."""
+        return f"--time={math.floor(self.wall / 60)}"
 
     def tell(self, **wanted: Any) -> None:
         """Write what its workers are to do: `seconds` from now on until they end, or `end`: now, in so many seconds."""

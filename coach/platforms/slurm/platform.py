@@ -28,8 +28,10 @@ from coach.platforms.logged_programs import LoggedPrograms, LoggedRun
 from coach.platforms.slurm import queue
 from coach.platforms.slurm.attempt import LOOK_SECONDS, MARGIN, Attempt, RankWorker, interval, silence
 
-#: Looks at the queue between two at the nodes.
+#: Looks at the queue between two at the nodes, and between two questions of how long a larger job would wait.
 NODES_EVERY = 4
+#: Seconds in the queue that are no wait: Slurm looks for room once in a while.
+SHORT_WAIT = 30.0
 #: Seconds that workers go on without a handler before their program's first report is waited for.
 WAITING_SECONDS = 90.0
 #: Seconds that a Slurm job may take to end when its workers have, before it is cancelled.
@@ -174,6 +176,8 @@ class SlurmPlatform(LoggedPrograms):
             raise
         self._waiting.pop(job, None)
         self._held[pod.id] = began[1], pod.requests
+        if pod.id.index == 0 and attempt.grows:
+            self._keep(self._ask_wait(attempt))
         return Deployed(attempt.token, began[1])
 
     async def release(self, pods: Sequence[PodId]) -> None:
@@ -251,6 +255,7 @@ class SlurmPlatform(LoggedPrograms):
             "own": {"COACH_JOB": spec.name, "COACH_CHECKPOINTS": checkpoints},
             "workers": workers, "groups": groups if several else [], "grace": grace, "silence": silence(),
             "wall": max(SHORTEST, min(wall for wall in walls if wall is not None)), "asked": asked,
+            "grows": program.resumes and workers < spec.spec.limits.largest.workers,
             "srun": [*asked[:2], "--kill-on-bad-exit=1", "--wait=0", "--export=ALL", "--input=none"],
         }  # fmt: skip
 
@@ -274,7 +279,7 @@ class SlurmPlatform(LoggedPrograms):
     async def _sbatch(self, attempt: Attempt) -> None:
         """Submit it, one at a time. What Slurm accepted without saying so is found by its mark, and not sent twice."""
         words = [
-            "sbatch", "--parsable", "--no-requeue", f"--time={math.floor(attempt.wall / 60)}",
+            "sbatch", "--parsable", "--no-requeue", attempt.time,
             f"--job-name={attempt.job}", f"--comment={queue.MARK}:{self._handler}:{attempt.token}",
             f"--output={attempt.folder}/slurm.out", "--open-mode=append", *attempt.asked,
             str(attempt.folder / "batch.sh"),
@@ -290,6 +295,17 @@ class SlurmPlatform(LoggedPrograms):
                 with contextlib.suppress(CoachError):
                     attempt.seen((await queue.queue(self._handler)).get(attempt.token))
                     looks += 1
+
+    async def _ask_wait(self, attempt: Attempt) -> None:
+        """Report how long one more worker would wait in the queue, where that has changed."""
+        attempt.asked_at = self._clock()
+        with contextlib.suppress(CoachError):
+            async with self._submitting:
+                wait = await queue.wait([attempt.time, "--ntasks=1", *attempt.asked[1:]])
+            wait = 0.0 if wait is not None and wait < SHORT_WAIT else wait
+            if wait is not None and abs(wait - attempt.wait) > attempt.wait / 4:
+                attempt.wait = wait
+                self.events.wait_expected(attempt.job, wait)
 
     def _drop(self, job: str) -> Coroutine[Any, Any, None]:
         """Take from a job the Slurm job that it uses, or is submitting; what is returned ends it."""
@@ -331,6 +347,10 @@ class SlurmPlatform(LoggedPrograms):
             if not self.attempts:
                 continue
             looks += 1
+            growing = [one for one in self.attempts.values() if one.grows and self.followed(one.job)]
+            oldest = min(growing, key=lambda one: one.asked_at, default=None)
+            if oldest is not None and oldest.asked_at < self._clock() - NODES_EVERY * interval():
+                await self._ask_wait(oldest)
             try:
                 await self._heard(await queue.queue(self._handler))
                 if looks % NODES_EVERY == 0:

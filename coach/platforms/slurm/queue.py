@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from coach.core.cluster import Node, Resources, Taken
 from coach.core.errors import PermanentError, TemporaryError
@@ -79,6 +81,10 @@ class Entry:
 
 async def command(*words: str) -> str:
     """What a command of Slurm prints. Raises TemporaryError while Slurm is away, PermanentError where it refuses."""
+    return (await _said(*words))[0]
+
+
+async def _said(*words: str) -> tuple[str, str]:
     try:
         process = await asyncio.create_subprocess_exec(
             *words,
@@ -105,7 +111,7 @@ async def command(*words: str) -> str:
     if process.returncode:
         kind = TemporaryError if _AWAY.search(said) or not said else PermanentError
         raise kind(f"{words[0]}: {said or f'exit code {process.returncode}, and it said nothing'}")
-    return out.decode(errors="replace")
+    return out.decode(errors="replace"), said
 
 
 def environment() -> dict[str, str]:
@@ -132,6 +138,16 @@ async def queue(handler: str) -> dict[str, Entry]:
         if mark == MARK and of == handler:
             found[token] = Entry(token, of, number, state, reason, start)
     return found
+
+
+async def wait(options: Sequence[str]) -> float | None:
+    """Seconds until a job with these options would start, as Slurm expects it; None where it gives no time.
+
+    Raises CoachError.
+    """
+    _, said = await _said("sbatch", "--test-only", *options, "--wrap=true")
+    found = re.search(r"to start at (\d[^ ]*)", said)
+    return max(0.0, datetime.fromisoformat(found[1]).timestamp() - time.time()) if found else None
 
 
 async def positions() -> dict[str, int]:

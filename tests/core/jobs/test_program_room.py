@@ -14,6 +14,7 @@ from coach.core.jobs.job import NO_ROOM_SECONDS, Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer
 from coach.plugins import policy
+from coach.report.why import why
 from tests.core.lifecycle.test_program_takeover import spec
 
 NODES = tuple(Node(f"n{number}", Resources(2.0, 16.0)) for number in (1, 2, 3, 4))
@@ -94,6 +95,19 @@ def test_workers_that_find_no_room_are_replaced_by_as_many_as_before_at_once() -
     assert job.reasons[-1].kind is StepKind.DEGRADED and job.reasons[-1].reason == FULL
     cluster.start()
     assert job.running is not None and job.running.allocation == Allocation(1, 0)
+
+
+def test_a_change_pays_for_the_wait_that_the_queue_expects() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.send(ev.WaitExpected(cluster.now, "job", 30 * 86400.0))
+    for _ in range(60):
+        cluster.report()
+        assert not cluster.missing(), "a month in the queue is not worth it"
+    said = why(cluster.job, cluster.reducer.jobs, NODES, cluster.now)
+    assert "The cluster's queue is expected to let another worker wait 30d00h" in said
+    cluster.send(ev.WaitExpected(cluster.now, "job", 0.0))
+    cluster.grows()
 
 
 def test_it_does_not_try_again_at_once_but_some_time_later() -> None:

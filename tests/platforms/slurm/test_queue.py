@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,19 @@ def test_jobs_are_known_by_their_mark_whatever_their_ids_and_comments(
     found = asyncio.run(queue.queue("me"))
     assert list(found) == ["own-1"]
     assert (found["own-1"].id, found["own-1"].state) == ("12", "RUNNING")
+
+
+@pytest.mark.parametrize(("later", "waits"), [(3600, 3600.0), (-5, 0.0), (None, None)])
+def test_the_wait_of_a_job_that_is_not_submitted_is_read(
+    later: int | None, waits: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = datetime.fromtimestamp(time.time() + (later or 0)).isoformat(timespec="seconds")
+    words = f"to start at {start if later else 'Unknown'} using 1 processors on nodes n0 in partition main"
+    commands(tmp_path, monkeypatch, sbatch=f'echo "$@" >asked; echo "sbatch: Job 7 {words}" >&2')
+    monkeypatch.chdir(tmp_path)
+    found = asyncio.run(queue.wait(["--ntasks=1"]))
+    assert found == (waits if waits is None else pytest.approx(waits, abs=5.0))
+    assert (tmp_path / "asked").read_text().startswith("--test-only --ntasks=1 ")
 
 
 def test_the_place_in_the_queue_is_that_of_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
