@@ -403,6 +403,16 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             "self.maxSeconds",
         )
     ],
+    **{
+        ("resources", role): [
+            rule(
+                "!has(self.gpuResource) || self.gpu > 0",
+                "no GPU is asked for - together with gpu: 1 or more",
+                ".gpuResource",
+            )
+        ]
+        for role in ("scheduler", "server", "worker")
+    },
 }
 
 _YEAR = 365 * 86400

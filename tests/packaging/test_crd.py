@@ -260,6 +260,10 @@ BETWEEN_FIELDS: list[tuple[Document, str]] = [
     ({"checkpoint": {"uri": "gs://"}}, "spec.checkpoint.uri"),
     ({"resources": {"worker": {"cpu": "0m", "memory": "1Gi"}}}, "spec.resources.worker.cpu"),
     ({"resources": {"server": {"cpu": 1, "memory": "15Mi"}}}, "spec.resources.server.memory"),
+    (
+        {"resources": {"worker": {"cpu": 1, "memory": "1Gi", "gpuResource": "amd.com/gpu"}}},
+        "spec.resources.worker.gpuResource",
+    ),
 ]
 
 

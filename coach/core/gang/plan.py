@@ -206,8 +206,10 @@ def _explain(
     missing = {role: len(group) for role in ROLES if (group := _of_role(required, role))}
     partial = len(packing.placements)
 
+    lacking = _lacking_devices(required, snapshot)
+
     def wait(reason: PendingReason, hindrance: str, blockers: tuple[str, ...] = ()) -> Pending:
-        message = _needs(Counter((pod.id.role, pod.requests) for pod in required), partial, hindrance)
+        message = lacking + _needs(Counter((pod.id.role, pod.requests) for pod in required), partial, hindrance)
         return Pending(gang.job, reason, message, missing, partial, blockers)
 
     # On the empty cluster the bound members are placed anew, too.
@@ -229,6 +231,13 @@ def _explain(
     blockers += [f"{others} pods that are not ours"] if others else []
     hindrance = f"blocked by {' and '.join(blockers)}" if blockers else _NOT_FOUND
     return wait(PendingReason.WAITING_CAPACITY, hindrance, jobs)
+
+
+def _lacking_devices(pods: Iterable[PodRequest], snapshot: Snapshot) -> str:
+    """`5 GPUs needed, 4 free: `, where all nodes together have too few free; else nothing."""
+    needed = sum(pod.requests.gpu for pod in pods)
+    free = sum(max(one.gpu, 0.0) for one in snapshot.free.values())
+    return f"{needed:g} GPU{'' if needed == 1 else 's'} needed, {free:g} free: " if needed > free else ""
 
 
 def never_fits(pods: Mapping[tuple[Role, Resources], int], nodes: Iterable[Node]) -> str | None:

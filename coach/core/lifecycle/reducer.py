@@ -309,8 +309,10 @@ class Reducer:
         reason, message = event.reason, event.message
         if reason is Reason.NEVER_FITS:
             reason = Reason.WAITING_CAPACITY  # on the nodes that the scheduler sees now; others may come
-        if reason is Reason.WAITING_CAPACITY and self._start_smaller(job, event.at, message):
-            return
+        if reason is Reason.WAITING_CAPACITY:
+            message = self._and_who_has_gpus(job, message)
+            if self._start_smaller(job, event.at, message):
+                return
         if job.phase is Phase.DEPLOYING and job.billed_resources == NOTHING:
             if reason is Reason.WAITING_CAPACITY and job.on is not None:
                 message += f"; spec.spot: on {job.on.value} nodes alone"
@@ -919,13 +921,16 @@ class Reducer:
             reason = Reason.DRAINING
             message = why[-1].text(job.name) if why else "the policy keeps the capacity for other jobs"
         if reason is not Reason.NEVER_FITS:
-            if job.spec.resources.worker.gpu and (taken := self.nodes.taken_words()):
-                message = f"{message}; {taken}"
-            self._stay_pending_as(job, at, reason, message)
+            self._stay_pending_as(job, at, reason, self._and_who_has_gpus(job, message))
         elif self.nodes.can_hold(job, job.minimum, ever=True):
             self._stay_pending_as(job, at, self._away(), f"{message}; {self.nodes.describe_unavailable()}")
         else:
             self._finish(job, at, reason, message)
+
+    def _and_who_has_gpus(self, job: Job, message: str) -> str:
+        """A message of why a job waits, and, of one with GPUs, who else has them, where that is known."""
+        taken = self.nodes.taken_words() if job.spec.resources.worker.gpu else ""
+        return f"{message}; {taken}" if taken else message
 
     def _stay_pending_as(self, job: Job, at: float, reason: Reason, message: str) -> None:
         if job.phase is not Phase.IDLE or (job.reason, job.message) != (reason, message):

@@ -120,8 +120,8 @@ class JobSpec(SpecModel):
         default={}, max_length=64, examples=[{"Tesla-T4": 0.4, "NVIDIA-A100-SXM4-80GB": 2.6}]
     )
     """How fast the job trains on nodes of a kind; those of a kind that is not named have 1. A gang is as fast as the
-    slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product, without it its instance type;
-    in a cluster file it is `kind`.
+    slowest of its nodes. On Kubernetes a node's kind is its label nvidia.com/gpu.product or amd.com/gpu.product-name,
+    without them its instance type; in a cluster file it is `kind`.
     """
     batch_size: StrictInt = Field(default=64, ge=1, le=10**6)
     """Samples a step, divided among the workers: the result is the same for any number of workers."""

@@ -17,9 +17,11 @@ from coach.core.spec.types import (
     CrossFieldError,
     Currency,
     Duration,
+    GpuResource,
     Identifier,
     Memory,
     Number,
+    ObjectName,
     OnlyTrue,
     Price,
     SpecModel,
@@ -220,6 +222,14 @@ class RoleResources(SpecModel):
     """Memory, as Kubernetes writes it."""
     gpu: StrictInt = Field(default=0, ge=0, le=64)
     """Whole GPU devices."""
+    gpu_resource: GpuResource | None = Field(default=None, examples=["amd.com/gpu", "nvidia.com/mig-1g.10gb"])
+    """On Kubernetes: the extended resource of its GPUs; without it nvidia.com/gpu."""
+    claims: tuple[ObjectName, ...] = Field(default=(), max_length=8, examples=[["single-gpu"]])
+    """On Kubernetes: ResourceClaimTemplates, of each of which a pod gets a claim. Their devices are not counted."""
+
+    def _conflicts(self) -> Iterator[CrossFieldError]:
+        if self.gpu_resource is not None and not self.gpu:
+            yield conflict("gpuResource", "no GPU is asked for", "together with gpu: 1 or more", "gpu")
 
     @property
     def resources(self) -> Resources:
@@ -253,6 +263,12 @@ class RolesResources(SpecModel):
     def schedulers(self) -> int:
         """How many schedulers a gang has: one, of a program none."""
         return 0 if self.scheduler is None else 1
+
+    def asked(self, role: Role) -> RoleResources:
+        """What the job file says of one instance of `role`, which the job has."""
+        found: RoleResources | None = getattr(self, role.value)
+        assert found is not None, f"{role.value}s of a job that has none"
+        return found
 
     def of(self, role: Role) -> Resources:
         """Resources of one instance of `role`."""

@@ -189,6 +189,16 @@ ObjectName = Annotated[
     Text,
     form(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$", "the name of an object of the cluster: a DNS name in lower case"),
 ]
+#: Extended resources of Kubernetes whose devices are GPUs, or parts of them.
+GPU_RESOURCE = r"^(nvidia\.com/(gpu(\.shared)?|mig-[a-z0-9.]{1,40})|amd\.com/gpu|gpu\.intel\.com/(i915|xe))$"
+GpuResource = Annotated[
+    Text,
+    form(
+        GPU_RESOURCE,
+        "nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb and the like, amd.com/gpu, "
+        "gpu.intel.com/i915 or gpu.intel.com/xe",
+    ),
+]
 SecretKeyName = Annotated[Text, form(r"^[-._a-zA-Z0-9]{1,253}$", "a key of a Secret: letters, digits and -._")]
 MountPath = Annotated[
     Text, form(r"^/[^\x00-\x1f\x7f:]{1,254}$", "a folder by its whole path, such as /data", of_key=True)

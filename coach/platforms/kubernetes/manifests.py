@@ -15,7 +15,7 @@ from coach.platforms.function_calls import KEY_VARIABLE
 from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
-from coach.platforms.kubernetes_api.nodes import affinity
+from coach.platforms.kubernetes_api.nodes import GPU, affinity
 from coach.platforms.kubernetes_api.pods import requests
 
 #: A pod's volume, and where its container mounts it.
@@ -80,9 +80,11 @@ def pod_of(  # noqa: PLR0917
     security: Object,
 ) -> Object:
     """A pod of a job with this container. It names a node, or a kind of nodes, only where that was chosen."""
+    asked = job.spec.resources.asked(of.id.role)
+    claims = [{"name": f"claim-{number}"} for number, _ in enumerate(asked.claims)]
     container |= store(settings) | {
         "imagePullPolicy": settings.pull_policy,
-        "resources": requests(of.requests),
+        "resources": requests(of.requests, asked.gpu_resource or GPU) | ({"claims": claims} if claims else {}),
         "volumeMounts": [mount for _, mounts in volumes for mount in mounts],
     }
     spec: Object = {
@@ -98,6 +100,9 @@ def pod_of(  # noqa: PLR0917
     }
     if settings.scheduler_kind == "native":  # by it Kubernetes's own scheduler knows the members of a PodGroup
         spec["schedulingGroup"] = {"podGroupName": job.name}
+    if claims:
+        templates = zip(claims, asked.claims, strict=True)
+        spec["resourceClaims"] = [claim | {"resourceClaimTemplateName": template} for claim, template in templates]
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:

@@ -111,7 +111,9 @@ class NodePrices:
         if not name or self._offer_price is None:
             return None
         try:
-            return self._offer_price(name)
+            machine = self._offer_price(name)
+            # Where its GPUs are given in parts, MIG instances, one costs its part of the machine.
+            return replace(machine, gpu=max(has.gpu, machine.gpu)) if machine.gpu else machine
         except UserError as error:
             self._warn(name, f"node {node.name} has no price: {name} is no offer of `coach prices`: {error}")
             return None

@@ -505,13 +505,24 @@ class KubernetesPlatform:
         )
 
     def _taken(self) -> tuple[Taken, ...]:
-        """What pods that are not ours hold, by node."""
+        """What pods that are not ours hold, by node; and GPUs that the kubelet can give to none."""
         held: dict[str, Resources] = {}
         for found in self._others.objects.values():
             name = pods.node(found)
             held[name] = held.get(name, NOTHING) + pods.held(found)
+        why: dict[str, str] = {}
+        for name, node in self._nodes.objects.items():
+            if lacking := nodes.lacking(node):
+                # A pod keeps its GPU, whatever becomes of it.
+                ours = sum(pods.held(one).gpu for one in self._pods.objects.values() if pods.node(one) == name)
+                there, others = nodes.read(node).capacity.gpu, held.get(name, NOTHING)
+                gone = min(lacking, max(0.0, there - ours - others.gpu))
+                held[name] = others + Resources(0.0, 0.0, gone)
+                why[name] = (
+                    f"{lacking:g} of {there:g} GPUs of {name} are unhealthy, or their device plugin does not run"
+                )
         return tuple(
-            Taken(name, Resources(round(amount.cpu, 3), round(amount.memory, 6), amount.gpu))
+            Taken(name, Resources(round(amount.cpu, 3), round(amount.memory, 6), amount.gpu), why.get(name, ""))
             for name, amount in sorted(held.items())
         )
 
@@ -717,7 +728,7 @@ def _made(found: Object) -> str:
 def _refusal(name: str, error: ApiError, spec: TrainingJob) -> PodError:
     """What the API server refused, and what its job does about it."""
     reason, words = meaning(error.status, error.reason, str(error)), f"{name} was refused: {error}"
-    if reason is Reason.QUOTA_EXCEEDED and (never := never_holds(str(error), _smallest_gang(spec))):
+    if reason is Reason.QUOTA_EXCEEDED and (never := never_holds(str(error), _smallest_gang(spec), _device(spec))):
         return PodError(Reason.NEVER_FITS, f"{words}; {never}")
     return PodError(reason, words)
 
@@ -726,6 +737,10 @@ def _smallest_gang(spec: TrainingJob) -> list[Resources]:
     workers, servers = spec.spec.limits.smallest
     of = spec.spec.resources.of
     return [of(Role.SCHEDULER), *[of(Role.SERVER)] * servers, *[of(Role.WORKER)] * workers]
+
+
+def _device(spec: TrainingJob) -> str:
+    return spec.spec.resources.worker.gpu_resource or nodes.GPU
 
 
 async def _to_its_end(request: Coroutine[Any, Any, Object]) -> Object:

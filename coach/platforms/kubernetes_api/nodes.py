@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coach.core.cluster import CapacityType, Node, Pod, Resources
 from coach.core.spec import quantities
+from coach.core.spec.types import GPU_RESOURCE
 
 if TYPE_CHECKING:
     from coach.platforms.kubernetes_api.client import Object
 
 #: The extended resource that NVIDIA's device plugin gives.
 GPU = "nvidia.com/gpu"
+_GPU_RESOURCE = re.compile(GPU_RESOURCE)
+#: The label of a node's type, by its cloud.
+_TYPE = "node.kubernetes.io/instance-type"
 #: The labels that say of which kind a node is, the first that it has.
-KINDS = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
+KINDS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", _TYPE)
 #: The annotation that says what a node is billed by.
 OFFER = "coach.dev/offer"
 #: By the beginning of a node's providerID: the cloud in SkyPilot's catalogues.
@@ -45,7 +51,10 @@ _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 def read(node: Object) -> Node:
-    """The node with its allocatable resources, and its kind by its labels."""
+    """The node with its allocatable resources, and its kind by its labels.
+
+    Its GPUs are those that its device plugins know, also where `lacking` ones cannot be given now.
+    """
     allocatable = node.get("status", {}).get("allocatable", {})
     labels = node["metadata"].get("labels") or {}
     return Node(
@@ -53,11 +62,22 @@ def read(node: Object) -> Node:
         Resources(
             quantities.of_object(str(allocatable.get("cpu", "0"))),
             quantities.of_object(str(allocatable.get("memory", "0"))) / 2**30,
-            quantities.of_object(str(allocatable.get(GPU, "0"))),
+            gpus(allocatable) + lacking(node),
         ),
         spot=_spot(node),
         kind=next((labels[key] for key in KINDS if labels.get(key)), ""),
     )
+
+
+def gpus(amounts: Mapping[str, object]) -> float:
+    """The GPUs among a node's or a container's resources, with parts of GPUs that are given as devices."""
+    return sum(quantities.of_object(str(amount)) for name, amount in amounts.items() if _GPU_RESOURCE.match(name))
+
+
+def lacking(node: Object) -> float:
+    """Its GPUs that are unhealthy, or whose device plugin does not run: the kubelet gives none of them."""
+    status = node.get("status", {})
+    return max(0.0, gpus(status.get("capacity", {})) - gpus(status.get("allocatable", {})))
 
 
 def offer(node: Object) -> str:
@@ -69,7 +89,7 @@ def offer(node: Object) -> str:
         return str(named)
     labels = metadata.get("labels") or {}
     cloud = _CLOUDS.get(str(node.get("spec", {}).get("providerID", "")).partition("://")[0])
-    kind = labels.get(KINDS[1])
+    kind = labels.get(_TYPE)
     if not cloud or not kind:
         return ""
     region = labels.get("topology.kubernetes.io/region")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from coach.core.cluster import NOTHING, Resources
 from coach.core.jobs.reasons import Reason
 from coach.core.spec import quantities
-from coach.platforms.kubernetes_api.nodes import GPU
+from coach.platforms.kubernetes_api.nodes import GPU, gpus
 
 if TYPE_CHECKING:
     from coach.platforms.kubernetes_api.client import Object
@@ -35,12 +35,12 @@ _DISRUPTIONS = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
 _KILLED = 137
 
 
-def requests(amount: Resources) -> Object:
-    """The `resources` of a container that requests so much; of memory and devices it gets no more."""
+def requests(amount: Resources, device: str = GPU) -> Object:
+    """The `resources` of a container that requests so much, GPUs as `device`; of memory and GPUs it gets no more."""
     memory = f"{round(amount.memory * 1024)}Mi"
     limits = {"memory": memory}
     if amount.gpu:
-        limits[GPU] = f"{amount.gpu:g}"
+        limits[device] = f"{amount.gpu:g}"
     return {"requests": {"cpu": f"{round(amount.cpu * 1000)}m", "memory": memory}, "limits": limits}
 
 
@@ -74,8 +74,8 @@ def footprint(pod: Object) -> Object:
 def _asked(resources: Object | None) -> Resources:
     """What `resources` requests, whatever spelling its writer chose."""
     asked = (resources or {}).get("requests") or {}
-    amounts = [quantities.of_object(str(asked.get(name, 0))) for name in ("cpu", "memory", GPU)]
-    return Resources(amounts[0], amounts[1] / 2**30, amounts[2])
+    cpu, memory = (quantities.of_object(str(asked.get(name, 0))) for name in ("cpu", "memory"))
+    return Resources(cpu, memory / 2**30, gpus(asked))
 
 
 def _most(one: Resources, other: Resources) -> Resources:

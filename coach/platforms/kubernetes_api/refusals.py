@@ -36,14 +36,17 @@ def meaning(status: int, reason: str, message: str) -> Reason:
     return Reason.POD_REFUSED if status in (400, 403, 413, 422) else Reason.FUNCTION_LOST
 
 
-def never_holds(message: str, gang: Iterable[Resources]) -> str:
-    """Why a quota in a refusal can never hold these pods, however empty it is; empty where it can."""
+def never_holds(message: str, gang: Iterable[Resources], device: str = GPU) -> str:
+    """Why a quota in a refusal can never hold these pods, however empty it is; empty where it can.
+
+    `device`: the extended resource that their GPUs are.
+    """
     pods = list(gang)
     needs = {
         "pods": Decimal(len(pods)),
         "cpu": sum((Decimal(round(pod.cpu * 1000)) / 1000 for pod in pods), Decimal(0)),
         "memory": sum((Decimal(round(pod.memory * 1024)) for pod in pods), Decimal(0)) * 2**20,
-        GPU: sum((Decimal(f"{pod.gpu:g}") for pod in pods), Decimal(0)),
+        device: sum((Decimal(f"{pod.gpu:g}") for pod in pods), Decimal(0)),
     }
     for quota, limited in _QUOTA.findall(message):
         for name, most in _amounts(limited).items():

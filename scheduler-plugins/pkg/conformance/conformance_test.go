@@ -90,7 +90,7 @@ func (p pod) name() string {
 	return fmt.Sprintf("%s-%s-%d", p.Job, p.Role, p.Index)
 }
 
-func (p pod) request() []int64 { return []int64{milli(p.CPU), milli(p.Memory), milli(p.GPU)} }
+func (p pod) request() []int64 { return []int64{milli(p.CPU), milli(p.Memory), int64(p.GPU)} }
 
 func milli(amount float64) int64 { return int64(math.Round(amount * 1000)) }
 
@@ -111,7 +111,11 @@ func words(amount []int64) string {
 	var parts []string
 	for i, unit := range []string{"cpu", "GiB", "gpu"} {
 		if i < len(amount) && amount[i] != 0 {
-			parts = append(parts, fmt.Sprintf("%.10g %s", float64(amount[i])/1000, unit))
+			one := 1000.0
+			if unit == "gpu" {
+				one = 1
+			}
+			parts = append(parts, fmt.Sprintf("%.10g %s", float64(amount[i])/one, unit))
 		}
 	}
 	if len(parts) == 0 {
@@ -224,10 +228,11 @@ func buildCase(t *testing.T, c testCase, gangs []gang) (*planner.Snapshot, []*pl
 			memory = *n.Memory
 		}
 		names[i], at[n.Name] = n.Name, i
-		capacity[i] = []int64{milli(n.CPU), milli(memory), milli(n.GPU)}
+		capacity[i] = []int64{milli(n.CPU), milli(memory), int64(n.GPU)}
 		free[i] = slices.Clone(capacity[i])
 	}
 	s := planner.NewSnapshot(names, capacity, free, 3)
+	s.Devices = []string{"", "", "GPU"}
 	s.Format, s.OtherPods = words, make([]int, len(nodes))
 	bound := map[string][]planner.Member{}
 	for _, p := range spread(c.Bound) {

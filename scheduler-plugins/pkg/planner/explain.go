@@ -25,9 +25,10 @@ func pendingMembers(gang *Gang, present, created Counts) reason.Reason {
 // explain says why the unplaced members have no nodes: they do not fit the empty cluster, or other pods hold the capacity.
 func explain(s *Snapshot, gang *Gang, unplaced []int, missing Counts, packing Packing, draining []identity.Key) reason.Reason {
 	why := reason.Reason{Missing: missing.Short(), Partial: packing.Placement.total()}
+	lacking := lackingDevices(s, gang, unplaced)
 	pending := func(token reason.Token, obstacle string, blockers []identity.Key) reason.Reason {
 		why.Token, why.BlockedBy = token, blockers
-		why.Text = fmt.Sprintf("needs %s, best partial fit %d, %s", gang.words(s, unplaced), why.Partial, obstacle)
+		why.Text = fmt.Sprintf("%sneeds %s, best partial fit %d, %s", lacking, gang.words(s, unplaced), why.Partial, obstacle)
 		return why
 	}
 
@@ -63,6 +64,33 @@ func explain(s *Snapshot, gang *Gang, unplaced []int, missing Counts, packing Pa
 		obstacle = "blocked by " + strings.Join(who, " and ")
 	}
 	return pending(reason.WaitingCapacity, obstacle, jobs)
+}
+
+// lackingDevices prints "5 GPUs needed, 4 free: ", where all nodes that the members may use together have too few free; else nothing.
+func lackingDevices(s *Snapshot, gang *Gang, unplaced []int) string {
+	for d, unit := range s.Devices {
+		needed, free := int64(0), int64(0)
+		for _, m := range unplaced {
+			needed += gang.Members[m].Request[d]
+		}
+		for n := range s.Names {
+			usable := slices.ContainsFunc(unplaced, func(m int) bool {
+				member := &gang.Members[m]
+				return member.Request[d] > 0 && (member.Eligible == nil || member.Eligible[n])
+			})
+			if usable {
+				free += max(s.Free[n][d], 0)
+			}
+		}
+		if unit == "" || needed <= free {
+			continue
+		}
+		if unit == "GPU" && needed > 1 {
+			unit = "GPUs"
+		}
+		return fmt.Sprintf("%d %s needed, %d free: ", needed, unit, free)
+	}
+	return ""
 }
 
 // blockers lists the jobs, and counts the pods of no job, on nodes that could hold a member if they were empty.

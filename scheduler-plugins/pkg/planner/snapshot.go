@@ -52,6 +52,8 @@ type Snapshot struct {
 	SizeDimensions int
 	// OtherPods gives for each node how many pods of no job it holds; nil for none.
 	OtherPods []int
+	// Devices says for each dimension what one of it is called, where it counts devices: "GPU", or the resource's name; else "".
+	Devices []string
 	// Format prints an amount, such as "1 cpu 2 GiB".
 	Format func([]int64) string
 

@@ -1,5 +1,5 @@
 // Command controlplane is a whole Kubernetes in one binary: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet
-// and kubectl, chosen by the name it is called by. It exists for the tests, is built from the same modules as Kubernetes's own programs, and is
+// and kubectl, chosen by the name it is called by, and a device plugin for nodes that have no devices. It exists for the tests, is built from the same modules as Kubernetes's own programs, and is
 // in a module of its own so that the scheduler does not depend on it.
 package main
 
@@ -35,8 +35,13 @@ func main() {
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)
 		}
+	case "device-plugin":
+		if err := runDevicePlugin(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
 	default:
-		fmt.Fprintf(os.Stderr, "call this as etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl, not as %s\n", name)
+		fmt.Fprintf(os.Stderr, "call this as etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl or device-plugin, not as %s\n", name)
 		os.Exit(2)
 	}
 }

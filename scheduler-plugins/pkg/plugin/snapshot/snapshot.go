@@ -40,7 +40,7 @@ func (c *NodeCache) Take(nodes []fwk.NodeInfo, gangPods *gangstate.Store) *Clust
 		}
 	}
 	r.Snapshot = planner.NewSnapshot(c.names, c.capacity, free, len(c.dimensions)-2)
-	r.Format = r.format
+	r.Format, r.Devices = r.format, deviceNames(c.dimensions)
 	r.Jobs = gangPods.GangsOn(c.names)
 	r.OtherPods = make([]int, len(c.infos))
 	for i, info := range c.infos {
@@ -77,6 +77,19 @@ func (c *Cluster) Vector(resources gangstate.Resources) []int64 {
 		}
 	}
 	return vector
+}
+
+// deviceNames of the dimensions that are extended resources: Kubernetes has no slash in the names of its own.
+func deviceNames(dimensions []string) []string {
+	names := make([]string, len(dimensions))
+	for d, name := range dimensions {
+		if _, device, found := strings.Cut(name, "/"); found && device == "gpu" {
+			names[d] = "GPU"
+		} else if found {
+			names[d] = name
+		}
+	}
+	return names
 }
 
 func (c *Cluster) format(amount []int64) string {
