@@ -89,7 +89,7 @@ class Program:
         words += ["--target", self.target] if self.target else []
         words += ["--metric", self.metric] if self.metric else []
         words += ["--resumes"] if self.resumes else []
-        words += ["--batch", self.batch] if self.batch else []
+        words += ["--set", f"program.batch={self.batch}"] if self.batch else []
         command = [python, str(self.path), self.function, *shlex.split(self.arguments)]
         if FOLDER in self.arguments:  # a shell knows the folder
             quoted = " ".join(word if FOLDER in word else shlex.quote(word) for word in command)

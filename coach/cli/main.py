@@ -72,6 +72,38 @@ OTHER_WORDS = {
 }
 
 
+#: Options that went, and the field of a job file that says the same.
+REPLACED = {
+    "--epochs-in-a-row": "--set target.epochsInARow=3",
+    "--time-limit": "--set timeLimit=2h",
+    "--batch": "--set program.batch=per-job",
+}
+
+
+class Command(typer.core.TyperCommand):
+    """A command whose help shows the options that most people need first, and then panels of others."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """See `click.Command`: one list for each `rich_help_panel`, in the order in which they begin."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                kind = "Options" if param.param_type_name == "option" else "Arguments"
+                panels.setdefault(getattr(param, "rich_help_panel", None) or kind, []).append(record)
+        for kind in sorted(panels, key=lambda kind: (kind != "Arguments", kind != "Options")):
+            with formatter.section(kind):
+                formatter.write_dl(panels[kind])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See `click.Command`; an option that went gets what replaces it."""
+        own = {name for param in self.get_params(ctx) for name in param.opts}
+        for word in args:
+            name = word.partition("=")[0]
+            if name in REPLACED and name not in own and "--set" in own:
+                ctx.fail(f"No such option: {name}. A job file's field says it: {REPLACED[name]}")
+        return super().parse_args(ctx, args)
+
+
 class Commands(typer.core.TyperGroup):
     """Coach's own commands, and those that installed packages bring: entry points of the group `coach.commands`.
 
@@ -85,7 +117,7 @@ class Commands(typer.core.TyperGroup):
         if found is None:
             for point in metadata.entry_points(group=GROUP, name=cmd_name):
                 alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-                alone.command(name=cmd_name)(point.load())
+                alone.command(name=cmd_name, cls=Command)(point.load())
                 self.add_command(found := typer.main.get_command(alone))
         return found
 
@@ -121,7 +153,8 @@ COMMANDS = (
     doctor,
 )
 for command in COMMANDS:
-    app.command(name=command.__name__.rpartition(".")[2].rstrip("_").replace("_", "-"))(command.command)
+    name = command.__name__.rpartition(".")[2].rstrip("_").replace("_", "-")
+    app.command(name=name, cls=Command)(command.command)
 app.add_typer(budget.app, name="budget")
 
 

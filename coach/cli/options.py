@@ -15,6 +15,10 @@ from coach.core.errors import CoachError
 VOLUMES = (Path("/var/lib/coach/data"), Path("/var/lib/coach/checkpoints"))
 
 
+#: Panels of the help, behind the options that most people need.
+PROCESSES, PLACE, SHOWN = "Of a program's processes", "Where it runs", "What is shown and sent"
+
+
 class PlatformKind(StrEnum):
     """Where functions run."""
 
@@ -108,6 +112,7 @@ Python = Annotated[
         callback=_use_python,
         help="The Python of PyTorch jobs, with your torch and what your model files import; "
         "without it, COACH_PYTORCH_PYTHON or the first with PyTorch that is found.",
+        rich_help_panel=PLACE,
     ),
 ]
 
@@ -125,6 +130,7 @@ ShareGpus = Annotated[
         "--share-gpus",
         callback=_share_gpus,
         help="Give jobs GPUs on which processes of others run, too; and let jobs without --gpus see them all.",
+        rich_help_panel=PLACE,
     ),
 ]
 Bandwidth = Annotated[
@@ -132,6 +138,7 @@ Bandwidth = Annotated[
     typer.Option(
         metavar="RATE",
         help="Limit each virtual node's network to this bandwidth, such as 200mbit (root only).",
+        rich_help_panel=PLACE,
     ),
 ]
 PlatformName = Annotated[
@@ -149,15 +156,16 @@ Placement = Annotated[
         help="Who places pods on nodes: gang (all pods of a job together), default (one by one, as the stock "
         "kube-scheduler does) or thesis (one by one, by the thesis's three rules). The last two take backoff and "
         "creation, seconds: default:backoff=10. On a cluster it chooses the scheduler, or Coach's profile.",
+        rich_help_panel=PLACE,
     ),
 ]
 Context = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Context of the kubeconfig; without it, its current one."),
+    typer.Option(metavar="NAME", help="Context of the kubeconfig; without it, its current one.", rich_help_panel=PLACE),
 ]
 Namespace = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Namespace of the pods; without it, the context's."),
+    typer.Option(metavar="NAME", help="Namespace of the pods; without it, the context's.", rich_help_panel=PLACE),
 ]
 Notify = Annotated[
     str,
@@ -166,9 +174,12 @@ Notify = Annotated[
         envvar="COACH_NOTIFY",
         help="Who is sent a message when a job ends, has spent 80 % of its budget, or is predicted anew, and notices "
         "of budgets: a URL by POST, or a command, as JSON on its standard input and as text in COACH_TEXT.",
+        rich_help_panel=SHOWN,
     ),
 ]
 Live = Annotated[
     bool,
-    typer.Option("--live/--no-live", help="Show a table that is updated, or a line for each event."),
+    typer.Option(
+        "--live/--no-live", help="Show a table that is updated, or a line for each event.", rich_help_panel=SHOWN
+    ),
 ]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coach.cli.options import PROCESSES
 from coach.core.errors import UserError
 from coach.core.spec.metric_source import WRITTEN
 
@@ -47,7 +48,6 @@ Target = Annotated[
         "says whether less is better.",
     ),
 ]
-InARow = Annotated[int, typer.Option(help="Of a program: how many reports in a row must reach the target.")]
 Metric = Annotated[
     str,
     typer.Option(
@@ -69,11 +69,19 @@ Workers = Annotated[
 ]
 Cpu = Annotated[
     str,
-    typer.Option(metavar="CORES", help="Of a program: cores of one process; without it, its share of all."),
+    typer.Option(
+        metavar="CORES",
+        help="Of a program: cores of one process; without it, its share of all.",
+        rich_help_panel=PROCESSES,
+    ),
 ]
 Memory = Annotated[
     str,
-    typer.Option(metavar="SIZE", help="Of a program: memory of one process, such as 4Gi; without it, its share."),
+    typer.Option(
+        metavar="SIZE",
+        help="Of a program: memory of one process, such as 4Gi; without it, its share.",
+        rich_help_panel=PROCESSES,
+    ),
 ]
 Gpus = Annotated[int, typer.Option(min=0, help="Of a program: GPUs of one process.")]
 Image = Annotated[
@@ -82,6 +90,7 @@ Image = Annotated[
         metavar="IMAGE",
         help="Of a program on a cluster (coach --context NAME run): the image that it runs in. "
         "The source files of this folder are sent along.",
+        rich_help_panel=PROCESSES,
     ),
 ]
 Resumes = Annotated[
@@ -96,14 +105,7 @@ StopEarly = Annotated[
     typer.Option(
         "--stop-early",
         help="Of a program: end it when its target looks out of reach, though it cannot resume and all is lost then.",
-    ),
-]
-Batch = Annotated[
-    str,
-    typer.Option(
-        metavar="per-worker|per-job",
-        help="Of a program with --workers N-M: whether each worker takes a batch of its own (the default), or all "
-        "divide one.",
+        rich_help_panel=PROCESSES,
     ),
 ]
 Slurm = Annotated[
@@ -112,19 +114,18 @@ Slurm = Annotated[
         metavar="OPTIONS",
         help="Of a program on Slurm (--platform slurm): options for sbatch, as they are: "
         '"--partition=gpu --account=lab".',
+        rich_help_panel=PROCESSES,
     ),
 ]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Of a program: print the job file that the command means; start nothing."),
 ]
-TimeLimit = Annotated[str, typer.Option(metavar="DURATION", help="Of a program: its longest time, such as 2h.")]
 
 #: What each option is called in a job file.
 _FIELDS = {
     "--budget": "spec.budget",
     "--target": "spec.target",
-    "--epochs-in-a-row": "spec.target.epochsInARow",
     "--metric": "spec.program.metrics",
     "--image": "spec.image",
     "--name": "metadata.name",
@@ -132,10 +133,8 @@ _FIELDS = {
     "--cpu": "spec.resources.worker.cpu",
     "--memory": "spec.resources.worker.memory",
     "--gpus": "spec.resources.worker.gpu",
-    "--time-limit": "spec.timeLimit",
     "--resumes": "spec.program.resumes",
     "--stop-early": "spec.stopEarly",
-    "--batch": "spec.program.batch",
     "--slurm": "spec.slurm",
 }
 
@@ -257,7 +256,7 @@ def document_of(
         cpu = options.get("--cpu") or f"{max(1, int(here.cpu / workers))}"
         memory = options.get("--memory") or f"{max(64, int(here.memory * MEMORY_PART * 1024 / workers))}Mi"
     if options.get("--target"):
-        spec["target"] = target_of(options["--target"], options.get("--epochs-in-a-row") or 1)
+        spec["target"] = target_of(options["--target"])
         if options.get("--metric"):
             name = next(
                 key if key != "metric" else spec["target"]["metric"]
@@ -265,8 +264,8 @@ def document_of(
                 if key in spec["target"]
             )
             program["metrics"] = {name: options["--metric"]}
-    elif options.get("--metric") or options.get("--epochs-in-a-row"):
-        raise UserError("--metric, --epochs-in-a-row: only with --target, such as --target loss=0.3")
+    elif options.get("--metric"):
+        raise UserError("--metric: only with --target, such as --target loss=0.3")
     if not options.get("--budget") and not usual.keys() - {"currency"}:
         raise UserError("--budget: required, such as --budget 5USD, or --budget unlimited")
     if options.get("--resumes"):
@@ -275,8 +274,6 @@ def document_of(
         spec["stopEarly"] = True
     if options.get("--budget"):
         spec["budget"] = budget_of(options["--budget"], usual.get("currency", ""))
-    if options.get("--batch"):
-        program["batch"] = options["--batch"]
     spec["workers"] = {"min": fewest, "max": workers}
     spec["resources"] = {"worker": {"cpu": cpu, "memory": memory, "gpu": options.get("--gpus") or 0}}
     if options.get("--slurm"):
@@ -284,8 +281,6 @@ def document_of(
             spec["slurm"] = {"options": shlex.split(options["--slurm"])}
         except ValueError as error:
             raise UserError(f"--slurm {options['--slurm']}: {error}; such as '--partition=gpu --account=lab'") from None
-    if options.get("--time-limit"):
-        spec["timeLimit"] = options["--time-limit"]
     return {
         "apiVersion": "coach.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -313,7 +308,7 @@ def name_of(command: Sequence[str]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].strip("-") or "program"
 
 
-def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
+def target_of(text: str) -> dict[str, Any]:
     """`eval_loss=0.3`, `reward>=200` or `x<=2` as a job file has it. Raises UserError."""
     from coach.core.spec.program import usual_goal
 
@@ -332,9 +327,9 @@ def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
         )
     usual = {"loss": "<=", "accuracy": ">="}
     if name in usual and sign in ("=", usual[name]) and (name == "loss" or value <= 1.0):
-        return {name: value, "epochsInARow": epochs_in_a_row}
+        return {name: value}
     goal = {"<=": {"goal": "minimize"}, ">=": {"goal": "maximize"}, "=": {}}[sign]
-    return {"metric": name, "value": value, **goal, "epochsInARow": epochs_in_a_row}
+    return {"metric": name, "value": value, **goal}
 
 
 def budget_of(text: str, currency: str = "") -> dict[str, Any]:
@@ -348,6 +343,6 @@ def budget_of(text: str, currency: str = "") -> dict[str, Any]:
     if found is None or not re.fullmatch("[A-Z]{3}|[a-z]+", unit) or unit in ("MIN", "SEC"):
         raise UserError(
             f"--budget {text}: an amount and its currency, such as 5USD or 0.50EUR, or hours: 20gpuh of GPUs, 8coreh "
-            "of cores, 2h; or unlimited. The longest time of a run: --time-limit 30m"
+            "of cores, 2h; or unlimited. The longest time of a run: --set timeLimit=30m"
         )
     return {"amount": float(found[1]), "currency": unit}

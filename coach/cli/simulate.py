@@ -43,6 +43,8 @@ UNUSED = {
     ),
 }
 
+#: Panels of the help, behind the options that most people need.
+NEVER_RAN, RUNS, FILES = "Of jobs that never ran", "How it is simulated", "Other files"
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
 Task = tuple[Any, tuple[Any, ...]]
 
@@ -71,6 +73,7 @@ Placements = Annotated[
         help="Who places pods on nodes where the policy does not, comma-separated: gang (all pods of a job "
         "together), default (one by one, as the stock kube-scheduler does), thesis (one by one, by the thesis's three "
         "rules). The last two take deadlock_timeout, backoff and creation, seconds: default:backoff=10.",
+        rich_help_panel=RUNS,
     ),
 ]
 FidelityOption = Annotated[
@@ -80,6 +83,7 @@ FidelityOption = Annotated[
         metavar="system|trace",
         help="system: Coach's own decisions, with probes, fits and budgets (default). trace: policies know the true "
         "speeds and remaining epochs; no probes, no budgets (always with --trace).",
+        rich_help_panel=RUNS,
     ),
 ]
 Rescale = Annotated[
@@ -88,10 +92,11 @@ Rescale = Annotated[
         metavar="restart|elastic[:MILLIONS]",
         help="What a change of workers or servers costs: a new group, as measured or assumed of the job, or what was "
         "measured of elastic servers with so many million weights (10: 0.09 s). Not with --trace.",
+        rich_help_panel=RUNS,
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, each with other noise and faults.")]
-Seed = Annotated[int, typer.Option(help="Seed of the first run, and of the arrivals.")]
+Seed = Annotated[int, typer.Option(help="Seed of the first run, and of the arrivals.", rich_help_panel=RUNS)]
 Arrivals = Annotated[
     str,
     typer.Option(metavar="HOW", help="When jobs arrive: 0 (all at once), every:60, poisson:120 (mean seconds)."),
@@ -116,22 +121,37 @@ Speeds = Annotated[
     typer.Option(
         metavar="MODEL|FILE:MODEL",
         help="Measured speeds for jobs that never ran: a model of the table that comes with Coach, or of your own.",
+        rich_help_panel=NEVER_RAN,
     ),
 ]
 EpochSeconds = Annotated[
     float,
-    typer.Option(min=0.001, help="Seconds of an epoch with one worker and one server, for jobs that never ran."),
+    typer.Option(
+        min=0.001,
+        help="Seconds of an epoch with one worker and one server, for jobs that never ran.",
+        rich_help_panel=NEVER_RAN,
+    ),
 ]
-Epochs = Annotated[float, typer.Option(min=1, help="Epochs to the target, for jobs that never ran.")]
-Assume = Annotated[bool, typer.Option("--assume", help="Treat all jobs as if they never ran: read no journal.")]
+Epochs = Annotated[
+    float, typer.Option(min=1, help="Epochs to the target, for jobs that never ran.", rich_help_panel=NEVER_RAN)
+]
+Assume = Annotated[
+    bool,
+    typer.Option("--assume", help="Treat all jobs as if they never ran: read no journal.", rich_help_panel=NEVER_RAN),
+]
 FunctionLost = Annotated[
-    float, typer.Option(min=0, help="Mean seconds of training until a function fails; 0: none fails.")
+    float,
+    typer.Option(min=0, help="Mean seconds of training until a function fails; 0: none fails.", rich_help_panel=RUNS),
 ]
 NodeLost = Annotated[
     float,
-    typer.Option(min=0, help="Mean seconds until a node fails, for ten minutes on average; 0: none fails."),
+    typer.Option(
+        min=0, help="Mean seconds until a node fails, for ten minutes on average; 0: none fails.", rich_help_panel=RUNS
+    ),
 ]
-Processes = Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")]
+Processes = Annotated[
+    int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.", rich_help_panel=RUNS)
+]
 Figure = Annotated[
     str | None,
     typer.Option(
@@ -149,6 +169,7 @@ JobsFile = Annotated[
         "--jobs",
         metavar="FILE",
         help="Also write a row for each job and run (csv, parquet): arrival, start, end, wait, allocation, cost.",
+        rich_help_panel=FILES,
     ),
 ]
 TimelineFile = Annotated[
@@ -157,6 +178,7 @@ TimelineFile = Annotated[
         "--timeline",
         metavar="FILE",
         help="Also write what each run uses, is asked for and lets wait over time (csv, parquet).",
+        rich_help_panel=FILES,
     ),
 ]
 HomeFolder = Annotated[
@@ -164,6 +186,7 @@ HomeFolder = Annotated[
     typer.Option(
         metavar="FOLDER",
         help="Also write the first policy's first run there, as a COACH_HOME for coach ui, show, why and plot.",
+        rich_help_panel=FILES,
     ),
 ]
 

@@ -69,6 +69,7 @@ def _without(text: str, many: Mapping[str, str]) -> str:
         if meaning in many:
             names.append(name)
             text = text.replace(f"{lines}\n", "", 1) if f"{lines}\n" in text else text.replace(lines, "", 1)
+    text = re.sub(r"\n\n(?!Options)[A-Z][^\n]*:(?=\n\n|\s*$)", "", text)  # a panel of which nothing is left
     return text.replace("\nOptions:\n", f"\nOptions (as above: {', '.join(names)}):\n") if names else text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from coach.cli.main import OTHER_WORDS, invoke
+from coach.cli.main import OTHER_WORDS, REPLACED, invoke
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
@@ -72,6 +72,23 @@ def test_coach_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_has_an_example_and_fits_the_width(name: str, text: str) -> None:
     assert re.search(rf"Examples?:\s+coach {name}", text)
     assert max(map(len, text.splitlines())) <= reference.WIDTH
+
+
+@pytest.mark.parametrize(("name", "text"), list(reference.helps()))
+def test_a_help_begins_with_at_most_fifteen_options(name: str, text: str) -> None:
+    first, *others = re.split(r"^(?!Usage|Arguments)[A-Z].*:$", text, flags=re.MULTILINE)[1:] or [""]
+    options = re.findall(r"^  (?:-\w, )?--([a-z-]+)", first, re.MULTILINE)
+    assert len(set(options) - {"help"}) <= 15, name
+    assert all(panel.strip() for panel in others), "no empty panel"
+
+
+@pytest.mark.parametrize("word", REPLACED)
+def test_an_option_that_went_names_its_field(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--budget", "5USD", "--target", "loss=0.3", "--workers", "1-2", "--resumes", "--dry-run"]
+    assert invoke([*words, word, "2", "--", "true"]) == 2
+    assert f"No such option: {word}. A job file's field says it: {REPLACED[word]}" in capsys.readouterr().err
+    assert invoke([*words, *REPLACED[word].split(), "--", "true"]) == 0
+    assert REPLACED[word].partition("=")[2] in capsys.readouterr().out
 
 
 def test_the_summaries_of_the_commands_are_whole_sentences() -> None:

@@ -78,7 +78,7 @@ def test_a_job_is_named_after_its_script(command: list[str], name: str) -> None:
     ],
 )
 def test_a_target_is_a_metric_a_sign_and_a_number(text: str, target: dict[str, Any]) -> None:
-    assert target_of(text, 2) == target | {"epochsInARow": 2}
+    assert target_of(text) == target
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_target_is_a_metric_a_sign_and_a_number(text: str, target: dict[str, A
     ],
 )
 def test_a_target_may_be_in_per_cent_and_its_name_as_it_is_printed(text: str, target: dict[str, Any]) -> None:
-    assert target_of(text, 1) == target | {"epochsInARow": 1}
+    assert target_of(text) == target
 
 
 def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
@@ -119,12 +119,10 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
         "2",
         "--memory",
         "3Gi",
-        "--time-limit",
-        "2h",
-        "--epochs-in-a-row",
-        "2",
         "--name",
         "my-job",
+        "--set",
+        "timeLimit=2h",
     ]
     command = ["python", "train.py", "it's", "--lr=0.1", "ä b", ""]
     assert invoke(["run", *words, "--dry-run", "--", *command]) == 0
@@ -134,8 +132,9 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
         None,
         given(
             **{"budget": "0.5gpuh", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": "2", "gpus": 1},
-            **{"cpu": "2", "memory": "3Gi", "time_limit": "2h", "epochs_in_a_row": 2, "name": "my-job"},
+            **{"cpu": "2", "memory": "3Gi", "name": "my-job"},
         ),
+        ["timeLimit=2h"],
     )
     assert found is not None
     [again] = read_jobs(printed)
@@ -170,7 +169,7 @@ def test_what_comes_on_standard_input_is_said_to_reach_no_program(tmp_path: Path
 def test_workers_that_change_are_a_smallest_and_a_largest_number_of_a_program_that_resumes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["run", "--budget", "5USD", "--dry-run", "--workers", "1-3", "--batch", "per-job"]
+    words = ["run", "--budget", "5USD", "--dry-run", "--workers", "1-3", "--set", "program.batch=per-job"]
     assert invoke([*words, "--resumes", "--", "true"]) == 0
     [job] = read_jobs(capsys.readouterr().out)
     assert (job.spec.limits.smallest.workers, job.spec.limits.largest.workers) == (1, 3)

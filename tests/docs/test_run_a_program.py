@@ -57,7 +57,7 @@ def test_a_killed_coach_costs_a_program_that_resumes_its_last_epoch_at_most(
 ) -> None:
     monkeypatch.setenv("EPOCHS", "30")
     python = str(pytorch_runtime.torch().python)
-    words = ["run", "--budget", "0.05USD", "--target", "accuracy=0.95", "--epochs-in-a-row", "3", "--resumes"]
+    words = ["run", "--budget", "0.05USD", "--target", "accuracy=0.95", "--set", "target.epochsInARow=3", "--resumes"]
     words += ["--no-live", "--", python, str(AFTER)]
     with started(*words) as run:
         run.until("epoch 2:")
@@ -102,7 +102,7 @@ def test_a_group_of_two_trains_with_the_module_and_without(tmp_path: Path, scrip
     """That such a group changes in the same process: tests/platforms/local/test_program_groups.py."""
     shutil.copy(script, tmp_path)
     (tmp_path / "coach_program.py").write_bytes(MODULE.read_bytes())
-    words = ["--target", "accuracy=0.85", "--workers", "2", "--batch", "per-job", "--resumes", "--cpu", "1"]
+    words = ["--target", "accuracy=0.85", "--workers", "2", "--set", "program.batch=per-job", "--resumes", "--cpu", "1"]
     done = run_in(tmp_path, *words, "--", str(pytorch_runtime.torch().python), script.name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Succeeded: accuracy" in done.stdout

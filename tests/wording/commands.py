@@ -236,7 +236,7 @@ WRONG = {
         coach run --budget 5USD --workers 1-3 -- python train.py
         coach run --budget 5USD --memory lots -- python train.py
         coach run --budget 5USD --gpus -1 -- python train.py
-        coach run --budget 5USD --time-limit soon -- python train.py
+        coach run --budget 5USD --time-limit 2h -- python train.py
         coach run --budget 5USD --name 'No Name' -- python train.py
         coach run --budget 5USD --image x -- python train.py
         coach run job.yaml --policy dynamic

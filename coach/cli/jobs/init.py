@@ -110,4 +110,4 @@ def _readable(text: str) -> Path:
 
 def _target(text: str) -> None:
     if text not in ("", "none"):
-        program.target_of(text, 1)
+        program.target_of(text)

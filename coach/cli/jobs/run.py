@@ -50,7 +50,6 @@ def command(  # noqa: PLR0917 - they are options
     files: MaybeFiles = None,
     budget: program.Budget = "",
     target: program.Target = "",
-    epochs_in_a_row: program.InARow = 0,
     metric: program.Metric = "",
     image: program.Image = "",
     name: program.Name = "",
@@ -58,10 +57,8 @@ def command(  # noqa: PLR0917 - they are options
     cpu: program.Cpu = "",
     memory: program.Memory = "",
     gpus: program.Gpus = 0,
-    time_limit: program.TimeLimit = "",
     resumes: program.Resumes = False,
     stop_early: program.StopEarly = False,
-    batch: program.Batch = "",
     slurm: program.Slurm = "",
     dry_run: program.DryRun = False,
     prices: Prices = "",
@@ -90,18 +87,11 @@ def command(  # noqa: PLR0917 - they are options
     Examples:
       coach run --budget 5USD --target eval_loss=0.3 -- python train.py --lr 0.1
       coach run --budget 1USD --target 'wins>=9' --metric 'won ([0-9]+)' -- ./a
-      coach --context NAME run --budget 5USD --image me/train:1 -- python train.py
       coach run --gpus 2 --budget 20gpuh --target eval_loss=0.3 -- python train.py
-      coach run jobs/lenet-digits.yaml
-      coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
-      coach run job.yaml --set optimizer.learningRate=0.1 --set workers.max=4
-      coach run job.yaml --policy static:2x1 -o json
-      sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
-      coach run job.yaml --python ~/envs/mine/bin/python
-      coach run job.yaml --platform kubernetes --context kind-dev
-      coach run job.yaml --platform nuclio
       coach run --platform slurm --slurm "--partition=gpu" --budget 5USD -- ./a
-      coach run jobs/a.yaml jobs/b.yaml --nodes 3x1 --placement default
+      coach --context NAME run --budget 5USD --image me/train:1 -- python train.py
+      coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
+      coach run job.yaml --set optimizer.learningRate=0.1 --policy static:2x1
     """
     from coach.cli.clusters import check_placement, chosen_cluster
     from coach.cli.display.display_loop import Showing

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from coach.handler.search.standing import SearchRow, Standing, TrialRow
     from coach.handler.state.state_directory import StateDirectory
 
+#: Panels of the help, behind the options that most people need.
+VALUES, EARLIER = "How trials are chosen", "Of a search that is there"
 Objective = Annotated[
     str,
     typer.Option(
@@ -49,45 +51,66 @@ def command(  # noqa: PLR0917 - they are options
     budget: Annotated[
         str, typer.Option(metavar="AMOUNT", help="The most that all trials together may spend, such as 5USD.")
     ] = "",
-    seeds: Annotated[int, typer.Option(min=0, help="Try each set of values with so many seeds.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Try each set of values with so many seeds.", rich_help_panel=VALUES)
+    ] = 0,
     final_seeds: Annotated[
         int,
-        typer.Option(min=0, help="At the end, train the best values again with so many other seeds: mean, interval."),
+        typer.Option(
+            min=0,
+            help="At the end, train the best values again with so many other seeds: mean, interval.",
+            rich_help_panel=VALUES,
+        ),
     ] = 0,
     pruner: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             help="Who gets the next epoch: freeze-thaw, halving, hyperband, median, or none (all to the end).",
+            rich_help_panel=VALUES,
         ),
     ] = "freeze-thaw",
     sampler: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="The next values: grid, or Optuna's tpe or random; without it, grid for lists."
+            metavar="NAME",
+            help="The next values: grid, or Optuna's tpe or random; without it, grid for lists.",
+            rich_help_panel=VALUES,
         ),
     ] = "",
     trials: Annotated[
         int, typer.Option(min=0, help="At most so many trials; 0: as many as are worth their money.")
     ] = 0,
     parallel: Annotated[int, typer.Option(min=1, help="Trials that train at the same time.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampler.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampler.", rich_help_panel=VALUES)] = 0,
     deadline: Annotated[
         str, typer.Option(metavar="DURATION", help="From its start; then nothing of it runs any more: 2h.")
     ] = "",
     resume: Annotated[
-        str, typer.Option(metavar="SEARCH", help="Go on with a search; with --budget for more money.")
+        str,
+        typer.Option(
+            metavar="SEARCH", help="Go on with a search; with --budget for more money.", rich_help_panel=EARLIER
+        ),
     ] = "",
-    show: Annotated[str, typer.Option(metavar="SEARCH", help="Show a search; start nothing.")] = "",
-    stop: Annotated[str, typer.Option(metavar="SEARCH", help="Stop a search of the running service.")] = "",
+    show: Annotated[
+        str, typer.Option(metavar="SEARCH", help="Show a search; start nothing.", rich_help_panel=EARLIER)
+    ] = "",
+    stop: Annotated[
+        str, typer.Option(metavar="SEARCH", help="Stop a search of the running service.", rich_help_panel=EARLIER)
+    ] = "",
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="With --show: draw all curves, and Optuna's parallel coordinates and importance."
+            metavar="FOLDER",
+            help="With --show: draw all curves, and Optuna's parallel coordinates and importance.",
+            rich_help_panel=EARLIER,
         ),
     ] = None,
     again: Annotated[
-        str, typer.Option(metavar="TRIAL", help="Train a trial again, from its beginning, with --budget.")
+        str,
+        typer.Option(
+            metavar="TRIAL", help="Train a trial again, from its beginning, with --budget.", rich_help_panel=EARLIER
+        ),
     ] = "",
     target: program.Target = "",
     objective: Objective = "",
@@ -98,7 +121,7 @@ def command(  # noqa: PLR0917 - they are options
     memory: program.Memory = "",
     gpus: program.Gpus = 0,
     prices: Prices = "",
-    max_epochs: Annotated[int, typer.Option(min=0, help="Most epochs of one trial.")] = 0,
+    max_epochs: Annotated[int, typer.Option(min=0, help="Most epochs of one trial.", rich_help_panel=VALUES)] = 0,
     resumes: program.Resumes = False,
     nodes: Nodes = "",
     python: Python = None,
