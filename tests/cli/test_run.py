@@ -81,14 +81,18 @@ def started(*words: str) -> Iterator[Started]:
 
 
 def coach(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    """A command to its end, in this process, which has imported everything already."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = invoke(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def as_json(*words: str) -> Any:
-    """What a command prints as JSON; in this process, which has imported everything already."""
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert invoke([*words, "-o", "json"]) == 0
-    return json.loads(printed.getvalue())
+    """What a command prints as JSON."""
+    done = coach(*words, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def write_job(path: Path, name: str = "digits", **changes: Any) -> Path:
@@ -110,18 +114,34 @@ def write_job(path: Path, name: str = "digits", **changes: Any) -> Path:
     return path
 
 
+#: Trains until it is stopped, from its newest checkpoint on: an epoch is a short sleep.
+ENDLESS = """
+import os, pathlib, time
+state = pathlib.Path(os.environ["COACH_CHECKPOINTS"], "epoch")
+epoch = int(state.read_text()) if state.exists() else 0
+while True:
+    time.sleep(0.2)
+    epoch += 1
+    state.write_text(str(epoch))
+    print(f"epoch {epoch} loss {1 / epoch:.6f}", flush=True)
+"""
+
+
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """A job that trains until it is stopped: it has to hold its target for ever. Its epochs take part of a second."""
-    return write_job(
-        tmp_path / "endless.yaml",
-        "endless",
-        target={"accuracy": 0.1, "epochsInARow": 1000},
-        optimizer={"name": "sgd", "learningRate": 0.01},
-        batchSize=16,
-        budget={"unlimited": True},
-        policy={"name": "static", "workers": 1, "servers": 1},
-    )
+    """A job whose program trains until it is stopped."""
+    (tmp_path / "train.py").write_text(ENDLESS)
+    spec = {
+        "program": {"command": [sys.executable, "train.py"], "resumes": True},
+        "target": {"loss": 1e-9},
+        "budget": {"unlimited": True},
+        "stopEarly": False,
+        "gracePeriod": 1,
+        "resources": {"worker": {"cpu": "50m", "memory": "64Mi"}},
+    }
+    content = {"apiVersion": "coach.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "endless"}}
+    (tmp_path / "endless.yaml").write_text(yaml.safe_dump({**content, "spec": spec}))
+    return tmp_path / "endless.yaml"
 
 
 def processes_of(home: StateDirectory) -> list[str]:
@@ -145,21 +165,12 @@ def assert_nothing_left(home: StateDirectory) -> None:
 # -- to the end -------------------------------------------------------------------------------------------------------
 
 
-def test_everything_in_the_state_folder_is_its_owners_alone(home: StateDirectory, tmp_path: Path) -> None:
-    job = write_job(tmp_path / "job.yaml", maxEpochs=1)
+def test_a_job_runs_to_its_target_and_can_be_looked_at_by_its_owner_alone(home: StateDirectory, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        coach("run", str(job))
+        done = coach("run", str(write_job(tmp_path / "job.yaml")), "-o", "json")
     finally:
         os.umask(before)
-    found = [home.path, *home.path.rglob("*")]
-    assert {path.suffix for path in found} >= {".db", ".ckpt", ".log"}
-    open_to_others = {str(path): oct(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077}
-    assert open_to_others == {}
-
-
-def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp_path: Path) -> None:
-    done = coach("run", str(write_job(tmp_path / "job.yaml")), "-o", "json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert (row["name"], row["state"], row["reason"]) == ("digits", "Succeeded", "TargetReached")
@@ -171,19 +182,19 @@ def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp
     shown = as_json("show", "digits")
     assert {epoch["kind"] for epoch in shown["epochs"]} == {"probe", "full"}
     assert sum(epoch["cost"] for epoch in shown["epochs"]) == pytest.approx(row["spent"])
-    assert list(home.checkpoints("digits").glob("*.ckpt"))
-    assert list(home.logs("digits").glob("*.log"))
+    found = [home.path, *home.path.rglob("*")]
+    assert {path.suffix for path in found} >= {".db", ".ckpt", ".log"}
+    assert {str(path): oct(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077} == {}
     assert_nothing_left(home)
 
 
 def test_ends_that_are_not_success_have_their_exit_codes(home: StateDirectory, tmp_path: Path) -> None:
-    broke = coach("run", str(write_job(tmp_path / "a.yaml", "broke", budget={"amount": 1e-6, "currency": "USD"})))
+    words = ("run", "--target", "loss=0.1", "--name")
+    broke = coach(*words, "broke", "--budget", "0.000001USD", "--", "sleep", "600")
     assert broke.returncode == 3, broke.stderr
     assert "BudgetExhausted: 0.000001 USD left" in broke.stdout
-    (tmp_path / "model.py").write_text("def net():\n    return None\n")
-    failed = coach("run", str(write_job(tmp_path / "b.yaml", "failed", model={"file": "model.py"})))
+    failed = coach(*words, "failed", "--budget", "1USD", "--", "false")
     assert failed.returncode == 1, failed.stderr
-    assert "loss()" in failed.stdout
     assert {row["name"]: row["state"] for row in as_json("ps")} == {
         "broke": "BudgetExhausted",
         "failed": "Failed",
@@ -206,69 +217,12 @@ def test_a_platform_that_does_not_work_ends_with_5_and_keeps_no_job(
 # -- stopping and going on --------------------------------------------------------------------------------------------
 
 
-def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, endless: Path) -> None:
-    with started("run", str(endless)) as run:
-        run.until(r"no budget: nothing limits what this job spends")
-        run.until(r"endless: epoch 3:")
-        run.signal(signal.SIGINT)
-        code, said = run.end()
-    assert code == 130
-    assert said.count("coach resume endless") == 1
-    (row,) = as_json("ps")
-    assert (row["state"], row["reason"]) == ("Waiting", "Suspended")
-    stopped_in = row["epoch"]
-    announced = re.findall(r"stopping at the end of epoch (\d+); Ctrl-C again to stop now", said)
-    assert announced in ([], [str(stopped_in)])  # between two epochs there is nothing to wait for
-    assert row["reserved"] == 0
-    first = as_json("show", "endless")["epochs"]
-
-    with started("run", str(endless)) as run:
-        run.until(f"resumed from the checkpoint of epoch {stopped_in}")
-        run.until(f"endless: epoch {stopped_in + 2}:")
-        run.signal(signal.SIGTERM)
-        code, said = run.end()
-    assert code == 130
-    assert re.search(r"stopping epoch \d+ now|stopped; it can be resumed", said)
-    second = as_json("show", "endless")["epochs"]
-    assert second[: len(first)] == first
-    assert_nothing_left(home)
-
-    # Stopped twice, it has learnt what it would have learnt alone.
-    with started("run", str(endless), "--policy", "static:1x1") as run:
-        run.until(r"resumed from the checkpoint")
-        run.signal(signal.SIGINT)
-        run.signal(signal.SIGINT)
-        assert run.end()[0] == 130
-    renamed = endless.with_name("alone.yaml")
-    renamed.write_text(endless.read_text().replace("name: endless", "name: alone"))
-    with started("run", str(renamed)) as run:
-        run.until(f"alone: epoch {len(second)}:")
-        run.signal(signal.SIGINT)
-        run.end()
-    alone = as_json("show", "alone")["epochs"]
-    assert [epoch["loss"] for epoch in second] == [epoch["loss"] for epoch in alone[: len(second)]]
-
-
-def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(home: StateDirectory, tmp_path: Path) -> None:
-    good = f"import sys\nsys.path.insert(0, {str(ROOT / 'functions/models')!r})\nfrom mlp import loss, net\n"
-    model = tmp_path / "mended.py"
-    model.write_text(good + "nothing\n")
-    job = write_job(tmp_path / "job.yaml", "mended", model={"file": "mended.py"})
-    assert coach("run", str(job)).returncode == 1
-    assert "coach resume mended --accept-model, after the model file was mended" in coach("why", "mended").stdout
-    model.write_text(good)
-    refused = coach("resume", "mended")
-    assert refused.returncode == 2 and "coach resume mended --accept-model" in refused.stderr
-    assert coach("resume", "mended", "--accept-model").returncode == 0
-    assert as_json("show", "mended")["reason"] == "TargetReached"
-    assert "the model file as it is now: SHA-256" in coach("events", "mended").stdout
-
-
-#: A model whose network starts processes: in a session of its own, and one whose parent ends at once.
-STARTS_PROCESSES = """
-import os, subprocess, sys
+#: A model whose batches wait, so that an epoch can be hit, and whose network starts processes: one in a session of its
+#: own, and one whose parent ends at once.
+UNHURRIED = """
+import os, subprocess, sys, time
 sys.path.insert(0, {models!r})
-from mlp import loss, net as made
+from mlp import loss as plain, net as made
 
 def note(pid):
     with open({pids!r}, "a") as file:
@@ -278,7 +232,93 @@ def net():
     note(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
     subprocess.run(["sh", "-c", "(trap '' TERM; setsid sleep 601 & echo $! >> {pids})"], check=True)
     return made()
+
+def loss():
+    entropy = plain()
+    return lambda outputs, labels: time.sleep(0.02) or entropy(outputs, labels)
 """
+
+
+def write_unhurried(folder: Path, name: str, **changes: Any) -> Path:
+    """A job of that model, which trains until it is stopped; its processes are in the file `pids`."""
+    pids = str(folder / "pids")
+    (folder / "unhurried.py").write_text(UNHURRIED.format(models=str(ROOT / "functions/models"), pids=pids))
+    fixed = {
+        "model": {"file": "unhurried.py"},
+        "target": {"accuracy": 0.1, "epochsInARow": 1000},
+        "budget": {"unlimited": True},
+        "policy": {"name": "static", "workers": 1, "servers": 1},
+    }
+    return write_job(folder / f"{name}.yaml", name, **{**fixed, **changes})
+
+
+def pids_of(job: Path) -> list[int]:
+    """The processes that the job's model has started."""
+    return [int(each) for each in job.with_name("pids").read_text().split()]
+
+
+def test_stopped_and_killed_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, tmp_path: Path) -> None:
+    job = write_unhurried(tmp_path, "slow")
+    with started("run", str(job)) as run:
+        run.until(r"no budget: nothing limits what this job spends")
+        run.until(r"slow: epoch 1:")
+        run.signal(signal.SIGINT)
+        code, said = run.end()
+    assert code == 130
+    assert said.count("coach resume slow") == 1
+    (row,) = as_json("ps")
+    assert (row["state"], row["reason"], row["reserved"]) == ("Waiting", "Suspended", 0)
+    stopped_in = row["epoch"]
+    announced = re.findall(r"stopping at the end of epoch (\d+); Ctrl-C again to stop now", said)
+    assert announced in ([], [str(stopped_in)])  # between two epochs there is nothing to wait for
+    first = as_json("show", "slow")["epochs"]
+    assert_nothing_left(home)
+
+    with started("run", str(job)) as run:
+        run.until(f"resumed from the checkpoint of epoch {stopped_in}")
+        run.until(f"slow: epoch {stopped_in + 1}:")
+        assert any(map(is_alive, pids_of(job)))
+        run.signal(signal.SIGKILL)
+        assert run.end()[0] == -signal.SIGKILL
+    eventually(lambda: not any(map(is_alive, pids_of(job))))
+    assert_nothing_left(home)
+    (row,) = as_json("ps")
+    assert (row["state"], row["reason"]) == ("Waiting", "HandlerStopped")
+    assert "its handler ended without stopping it" in row["message"]
+    assert as_json("show", "slow")["epochs"][: len(first)] == first
+
+    with started("run", str(job)) as run:
+        run.until(f"resumed from the checkpoint of epoch {row['epoch']}")
+        run.until(f"slow: epoch {row['epoch'] + 1}:")
+        run.signal(signal.SIGTERM)
+        code, said = run.end()
+    assert code == 130
+    assert re.search(r"stopping epoch \d+ now|stopped; it can be resumed", said)
+    shown = as_json("show", "slow")
+    assert [epoch["epoch"] for epoch in shown["epochs"]] == list(range(1, shown["epoch"] + 1))
+    assert shown["ledger"][-1]["spent"] == pytest.approx(shown["spent"])
+
+    # Stopped and killed, it has learnt what it would have learnt alone.
+    alone = coach("run", str(write_unhurried(tmp_path, "alone", maxEpochs=shown["epoch"])))
+    assert alone.returncode == 1, alone.stderr
+    losses = [[epoch["loss"] for epoch in as_json("show", name)["epochs"]] for name in ("slow", "alone")]
+    assert losses[0] == losses[1]
+
+
+def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(home: StateDirectory, tmp_path: Path) -> None:
+    good = f"import sys\nsys.path.insert(0, {str(ROOT / 'functions/models')!r})\nfrom mlp import loss, net\n"
+    model = tmp_path / "mended.py"
+    model.write_text(good + "nothing\n")
+    soon = {"accuracy": 0.3, "epochsInARow": 1}
+    job = write_job(tmp_path / "job.yaml", "mended", model={"file": "mended.py"}, target=soon)
+    assert coach("run", str(job)).returncode == 1
+    assert "coach resume mended --accept-model, after the model file was mended" in coach("why", "mended").stdout
+    model.write_text(good)
+    refused = coach("resume", "mended")
+    assert refused.returncode == 2 and "coach resume mended --accept-model" in refused.stderr
+    assert coach("resume", "mended", "--accept-model").returncode == 0
+    assert as_json("show", "mended")["reason"] == "TargetReached"
+    assert "the model file as it is now: SHA-256" in coach("events", "mended").stdout
 
 
 @pytest.mark.parametrize(
@@ -300,56 +340,22 @@ def test_the_logs_of_a_job_whose_model_raised_have_the_traceback_and_its_end_say
     assert f'File "{tmp_path}/raises.py", line' in logs and "training/" not in logs
 
 
-@pytest.fixture
-def daemons(tmp_path: Path) -> Path:
-    """A job whose network starts processes, which the file `pids` has."""
-    text = STARTS_PROCESSES.format(models=str(ROOT / "functions/models"), pids=str(tmp_path / "pids"))
-    (tmp_path / "daemons.py").write_text(text)
-    changes = {
-        "model": {"file": "daemons.py"},
-        "workers": {"min": 1, "max": 1},
-        "servers": {"min": 1, "max": 1},
-    }
-    return write_job(tmp_path / "daemons.yaml", "daemons", **changes)
-
-
-def test_what_a_model_file_has_started_ends_with_its_job_and_events_say_it(home: StateDirectory, daemons: Path) -> None:
-    assert coach("run", str(daemons)).returncode == 0
-    pids = [int(each) for each in daemons.with_name("pids").read_text().split()]
-    assert len(pids) >= 2 and not any(map(is_alive, pids))
+def test_what_a_model_file_has_started_ends_with_its_job_and_events_say_it(
+    home: StateDirectory, tmp_path: Path
+) -> None:
+    job = write_unhurried(tmp_path, "daemons", target={"accuracy": 0.1, "epochsInARow": 1})
+    assert coach("run", str(job)).returncode == 0
+    assert len(pids_of(job)) >= 2 and not any(map(is_alive, pids_of(job)))
     said = coach("events", "daemons").stdout
     assert "epoch 1: its code left 2 processes running (2 sleep); they end with its workers" in said
 
 
-def test_what_a_model_file_has_started_ends_with_a_killed_handler(home: StateDirectory, daemons: Path) -> None:
-    daemons.write_text(daemons.read_text().replace("target: {accuracy: 0.93}", "target: {accuracy: 1.0}"))
-    with started("run", str(daemons)) as run:
-        run.until(r"daemons: epoch 1:")
-        pids = [int(each) for each in daemons.with_name("pids").read_text().split()]
-        assert any(map(is_alive, pids))
-        run.signal(signal.SIGKILL)
-        assert run.end()[0] == -signal.SIGKILL
-    eventually(lambda: not any(map(is_alive, pids)))
-    assert_nothing_left(home)
-
-
-def test_a_killed_handler_leaves_no_process_and_its_job_goes_on(home: StateDirectory, endless: Path) -> None:
+def test_hanging_up_ends_a_run_cleanly(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as run:
-        run.until(r"endless: epoch 2:")
-        run.signal(signal.SIGKILL)
-        assert run.end()[0] == -signal.SIGKILL
-    assert_nothing_left(home)
-    (row,) = as_json("ps")
-    assert (row["state"], row["reason"]) == ("Waiting", "HandlerStopped")
-    assert "its handler ended without stopping it" in row["message"]
-    with started("run", str(endless)) as run:
-        run.until(f"resumed from the checkpoint of epoch {row['epoch']}")
-        run.until(f"endless: epoch {row['epoch'] + 1}:")
+        run.until(r"endless: epoch 1:")
         run.signal(signal.SIGHUP)
         assert run.end()[0] == 130
-    shown = as_json("show", "endless")
-    assert [epoch["epoch"] for epoch in shown["epochs"]] == list(range(1, shown["epoch"] + 1))
-    assert shown["ledger"][-1]["spent"] == pytest.approx(shown["spent"])
+    assert_nothing_left(home)
 
 
 def test_two_runs_at_once_have_a_journal_and_a_name_each(home: StateDirectory, endless: Path) -> None:
@@ -416,16 +422,15 @@ class Terminal:
 
 
 def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
-    home: StateDirectory, endless: Path, monkeypatch: pytest.MonkeyPatch
+    home: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS")
-    endless.write_text(endless.read_text().replace("batchSize: 16", "batchSize: 4"))  # time to see a bar
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     before = termios.tcgetattr(slave)
     process = subprocess.Popen(
-        [*COACH, "run", str(endless)],
+        [*COACH, "run", str(write_unhurried(tmp_path, "slow"))],
         cwd=ROOT,
         stdin=slave,
         stdout=slave,
@@ -446,7 +451,7 @@ def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
             assert shown.count("NAME ") <= 1, "a display was left behind"
             highest = max(highest, len(terminal.lines))
             seen_training |= "Training" in shown and "━" in shown
-            if not stopped and re.search(r"\d\d epoch 3: 1x1", shown):
+            if not stopped and re.search(r"\d\d epoch 2: 1x1", shown):
                 os.write(master, b"\n\n")  # what is typed meanwhile does not tear the display
                 os.kill(process.pid, signal.SIGINT)
                 stopped = True
@@ -461,8 +466,8 @@ def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
     text = "\n".join(line.rstrip() for line in terminal.lines)
     assert text.startswith("1 job on this-machine")
     assert "Ctrl-C" not in text
-    assert re.search(r"(STATE|endless) +Waiting", text)
-    assert text.count("coach resume endless") == 1
+    assert re.search(r"(STATE|slow) +Waiting", text)
+    assert text.count("coach resume slow") == 1
     assert "epoch 1: 1x1" in text  # the display is gone, the events stay
 
 
