@@ -125,6 +125,9 @@ class ChoiceRow:
     reason: str
     pace: float
     cost: float  #: predicted currency units of an epoch
+    seconds: float | None = None  #: predicted ones of an epoch, where they are asked for
+    seconds_low: float | None = None
+    seconds_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,20 +329,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
-    """An allocation that was considered. `pace`: its speed relative to the chosen one (0.1: 10 % faster)."""
-
-    allocation: str
-    verdict: str
-    reason: str
-    seconds: float | None
-    seconds_low: float | None
-    seconds_high: float | None
-    cost: float
-    pace: float
-
-
-@dataclass(frozen=True, slots=True)
 class Action:
     """What can be done with a job now. `command`: the same in a terminal."""
 
@@ -362,7 +351,7 @@ class Why:
     reason: str
     summary: str
     steps: list[Step]
-    alternatives: list[Alternative]
+    alternatives: list[ChoiceRow]
     queue: int | None
     before: list[str]
     starts_in: Interval | None

@@ -378,17 +378,6 @@ class Consequences(BaseModel):
     currency: str
 
 
-class CurvePoint(BaseModel):
-    """An epoch that was evaluated; `x`: passes over the data."""
-
-    epoch: int
-    x: float
-    mini: bool
-    loss: float | None
-    accuracy: float | None
-    value: float | None  #: of the job's metric
-
-
 class FittedPoint(BaseModel):
     """The fitted learning curve at `x` passes over the data, with its 80 % interval."""
 
@@ -396,16 +385,6 @@ class FittedPoint(BaseModel):
     value: float | None
     low: float | None
     high: float | None
-
-
-class Curve(BaseModel):
-    """The learning curve in `metric`. `end`: the pass after which the target is expected to have held long enough."""
-
-    metric: str
-    target: float | None
-    points: list[CurvePoint]
-    fitted: list[FittedPoint]
-    end: Interval | None
 
 
 class Span(BaseModel):
@@ -421,33 +400,17 @@ class Span(BaseModel):
     running: bool
 
 
-class Speed(BaseModel):
-    """An allocation: its speed (epochs/s) as measured and as fitted, and an epoch's seconds and cost."""
-
-    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
-
-    workers: int
-    servers: int
-    measured: float | None
-    epochs: int
-    fitted: Annotated[float, Field(validation_alias="epochs_per_second")]
-    low: Annotated[float, Field(validation_alias="epochs_per_second_low")]
-    high: Annotated[float, Field(validation_alias="epochs_per_second_high")]
-    seconds: float
-    cost: float
-    affordable: bool
-
-
 class Figures(BaseModel):
-    """The data of a job's figures."""
+    """What a job's figures show that its rows have not.
+
+    `fitted`: its learning curve. `end`: the pass after which the target is expected to have held long enough.
+    """
 
     seq: int
-    curve: Curve
+    fitted: list[FittedPoint]
+    end: Interval | None
     allocation: list[Span]
     money: list[Balance]
-    budget: float | None
-    currency: str
-    speed: list[Speed]
 
 
 class Checked(BaseModel):

@@ -58,21 +58,20 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
     page.get_by_text("✓ Succeeded").wait_for()
     with Client() as coach:
         detail, figures = coach.job("digits"), coach.job_figures("digits")
+    points = [one for one in detail.epochs if one.loss is not None]
     page.get_by_text(f"epoch {detail.job.epoch}", exact=True).wait_for()
     expect(page.get_by_role("region", name="Why")).to_contain_text("the target held")
-    page.get_by_role(
-        "img", name=re.compile(rf"^loss by passes over the data: {len(figures.curve.points)} epochs")
-    ).wait_for()
+    page.get_by_role("img", name=re.compile(rf"^loss by passes over the data: {len(points)} epochs")).wait_for()
     why = page.get_by_role("region", name="Why")
     why.get_by_text("The decision and what else was considered").click()
     why.get_by_text("1x1 → 2x1: speed, 0.0379 epochs/s, an epoch costs 0.000086 USD", exact=True).wait_for()
     page.get_by_role("button", name="Table of Learning curve").click()
     table = page.get_by_role("region", name="Table: Learning curve")
-    expect(table.get_by_role("row")).to_have_count(1 + len(figures.curve.points))
+    expect(table.get_by_role("row")).to_have_count(1 + len(points))
     for title, rows in (
         ("Allocation over time", figures.allocation),
         ("Money", figures.money),
-        ("Speed: fitted and measured", figures.speed),
+        ("Speed: fitted and measured", detail.speed),
     ):
         page.get_by_role("button", name=f"Table of {title}", exact=False).click()
         table = page.get_by_role("region", name=f"Table: {title}")

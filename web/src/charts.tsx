@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { API, Figures, jobPath } from "./api";
+import { API, Detail, Figures, jobPath } from "./api";
 import { money, none, number } from "./format";
 
 type Look = Record<"text" | "grid" | "blue" | "orange" | "red" | "green" | "grey" | "band", string>;
@@ -136,8 +136,15 @@ export function Table({ head, rows, name }: { head: string[]; rows: ComponentChi
   );
 }
 
-export function CurveFigure({ job, figures }: { job: string; figures: Figures }) {
-  const { metric, target, points, fitted, end } = figures.curve;
+interface Drawn {
+  detail: Detail;
+  figures: Figures;
+}
+
+export function CurveFigure({ detail, figures }: Drawn) {
+  const { metric, target, name: job } = detail.job;
+  const { fitted, end } = figures;
+  const points = detail.epochs.filter((one) => one.loss !== null || one.value !== null).map((one) => ({ ...one, x: one.epochs_trained }));
   const title = "Learning curve";
   const other = metric !== "loss" && metric !== "accuracy";
   const values = points.map((point) => point.value);
@@ -170,7 +177,7 @@ export function CurveFigure({ job, figures }: { job: string; figures: Figures })
       csv="epochs"
       empty={points.length ? "" : "No epoch has been evaluated yet."}
       head={["Epoch", "Passes over the data", "Loss", "Accuracy", ...(other ? [metric] : [])]}
-      rows={points.map((p) => [`${p.epoch}${p.mini ? " (probe)" : ""}`, number(p.x), number(p.loss, 4), number(p.accuracy, 4), ...(other ? [number(p.value, 4)] : [])])}
+      rows={points.map((p) => [`${p.epoch}${p.kind === "probe" ? " (probe)" : ""}`, number(p.x), number(p.loss, 4), number(p.accuracy, 4), ...(other ? [number(p.value, 4)] : [])])}
     >
       <Plot
         key={String(far)}
@@ -282,8 +289,9 @@ export function AllocationFigure({ job, figures }: { job: string; figures: Figur
   );
 }
 
-export function MoneyFigure({ job, figures }: { job: string; figures: Figures }) {
-  const { money: purse, budget, currency } = figures;
+export function MoneyFigure({ detail, figures }: Drawn) {
+  const { budget, currency, name: job } = detail.job;
+  const purse = figures.money;
   const xs = purse.map((one) => one.at);
   const top = Math.max(...purse.map((one) => one.spent + one.reserved), 0);
   const near = budget !== null && budget <= 3 * top;
@@ -326,26 +334,26 @@ const value = (_: uPlot, v: number | null) => money(v, currency);
 }
 
 // The fitted speed as a grid of workers and servers: darker is faster.
-export function SpeedFigure({ job, figures, chosen }: { job: string; figures: Figures; chosen: string }) {
-  const rows = figures.speed;
-  const most = Math.max(...rows.map((row) => row.fitted), 1e-12);
+export function SpeedFigure({ detail, chosen }: { detail: Detail; chosen: string }) {
+  const rows = detail.speed;
+  const most = Math.max(...rows.map((row) => row.epochs_per_second), 1e-12);
   const sorted = [...rows].sort((a, b) => a.servers - b.servers || a.workers - b.workers);
   const workers = [...new Set(sorted.map((row) => row.workers))].sort((a, b) => a - b);
   const servers = [...new Set(sorted.map((row) => row.servers))].sort((a, b) => a - b);
   return (
     <Figure
       title="Speed: fitted and measured"
-      job={job}
+      job={detail.job.name}
       picture="speed"
       empty={rows.length ? "" : "No speed is known yet: the first probe measures it."}
       head={["Workers", "Servers", "Epochs/s fitted (80 %)", "Measured", "Epoch takes", "Epoch costs"]}
       rows={sorted.map((row) => [
         row.workers,
         row.servers,
-        `${number(row.fitted)} (${number(row.low)} to ${number(row.high)})`,
+        `${number(row.epochs_per_second)} (${number(row.epochs_per_second_low)} to ${number(row.epochs_per_second_high)})`,
         row.measured === null ? "not yet" : number(row.measured),
         `${number(row.seconds)} s`,
-        money(row.cost, figures.currency),
+        money(row.cost, detail.job.currency),
       ])}
     >
       <table class="surface">
@@ -367,11 +375,11 @@ export function SpeedFigure({ job, figures, chosen }: { job: string; figures: Fi
               {workers.map((worker) => {
                 const row = rows.find((one) => one.workers === worker && one.servers === server);
                 if (!row) return <td key={worker}>–</td>;
-                const level = Math.max(1, Math.round((row.fitted / most) * 5));
+                const level = Math.max(1, Math.round((row.epochs_per_second / most) * 5));
                 const here = chosen === (server ? `${worker}x${server}` : String(worker));
                 return (
                   <td key={worker} class={`level-${level}${here ? " chosen" : ""}`}>
-                    {number(row.fitted)}
+                    {number(row.epochs_per_second)}
                     <small>
                       {here && "chosen, "}
                       {row.measured === null ? "predicted" : "measured"}

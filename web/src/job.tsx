@@ -147,7 +147,7 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
                 name="Alternatives"
                 head={["W×S", "An epoch takes (80 %)", "It costs", "Compared", "Result"]}
                 rows={why.alternatives.map((one) => [
-                  one.allocation,
+                  size(one.workers, one.servers),
                   `${duration(one.seconds)} (${duration(one.seconds_low)}–${duration(one.seconds_high)})`,
                   money(one.cost, job.currency),
                   one.verdict === "chosen" ? "" : `${percent(Math.abs(one.pace))} ${one.pace >= 0 ? "faster" : "slower"}`,
@@ -216,15 +216,16 @@ function Tab({ name, tab, detail, figures, why }: Given) {
   if (!detail || (!figures && ["overview", "money", "speed"].includes(tab))) return <p>Loading…</p>;
   const currency = detail.job.currency;
   const other = detail.job.metric !== "loss" && detail.job.metric !== "accuracy";
-  const chosen = why?.alternatives.find((one) => one.verdict === "chosen")?.allocation ?? size(detail.job.workers, detail.job.servers);
+  const held = why?.alternatives.find((one) => one.verdict === "chosen") ?? detail.job;
+  const chosen = size(held.workers, held.servers);
   switch (tab) {
     case "overview":
       return (
         <div class="figures">
-          <CurveFigure job={name} figures={figures!} />
+          <CurveFigure detail={detail} figures={figures!} />
           <AllocationFigure job={name} figures={figures!} />
-          <MoneyFigure job={name} figures={figures!} />
-          <SpeedFigure job={name} figures={figures!} chosen={chosen} />
+          <MoneyFigure detail={detail} figures={figures!} />
+          <SpeedFigure detail={detail} chosen={chosen} />
           {detail.forecasts.length > 0 && <Forecasts detail={detail} />}
           {detail.job.framework !== "any" && detail.job.epoch > 0 && (
             <p>
@@ -261,7 +262,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
     case "money":
       return (
         <div class="figures">
-          <MoneyFigure job={name} figures={figures!} />
+          <MoneyFigure detail={detail} figures={figures!} />
           <Figure
             title="Ledger"
             job={name}
@@ -284,7 +285,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
     case "speed":
       return (
         <div class="figures">
-          <SpeedFigure job={name} figures={figures!} chosen={chosen} />
+          <SpeedFigure detail={detail} chosen={chosen} />
           <AllocationFigure job={name} figures={figures!} />
         </div>
       );

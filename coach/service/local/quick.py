@@ -23,7 +23,6 @@ from coach.handler.private_files import open_lock, tighten
 from coach.report.formatting import ORPHAN, count
 from coach.report.row_types import (
     Action,
-    Alternative,
     ChoiceRow,
     EpochRow,
     ForecastRow,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 #: The types of lists in JobDetail and Why.
 _LISTS: dict[str, Any] = {
     "considered": ChoiceRow, "epochs": EpochRow, "forecasts": ForecastRow, "ledger": LedgerRow, "speed": SpeedRow,
-    "steps": Step, "alternatives": Alternative, "actions": Action,
+    "steps": Step, "alternatives": ChoiceRow, "actions": Action,
 }  # fmt: skip
 #: Differs where another version writes other fields.
 SHAPE = hashlib.sha256(

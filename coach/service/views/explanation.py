@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from coach.core.cluster import Allocation, Node, Taken, without
 from coach.core.errors import UserError
@@ -14,8 +15,8 @@ from coach.core.lifecycle import forecast
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.start_forecast import expected_starts
 from coach.handler.resume_rules import refuse_resume
-from coach.report.choices import Choice, considered
-from coach.report.row_types import Action, Alternative, Step, Why
+from coach.report.choices import considered
+from coach.report.row_types import Action, ChoiceRow, Step, Why, bounds
 from coach.report.status import shown_allocation
 from coach.report.why import free_words, requested_words, waiting, why
 
@@ -57,7 +58,7 @@ def explanation(
     )
 
 
-def _summary(job: Job, alternatives: list[Alternative]) -> str:
+def _summary(job: Job, alternatives: list[ChoiceRow]) -> str:
     words = job.reason.words
     at = shown_allocation(job)
     if job.ended or job.running is None or at is None:
@@ -68,10 +69,11 @@ def _summary(job: Job, alternatives: list[Alternative]) -> str:
     if not others:
         return f"trains with {at}"
     best = max(others, key=lambda one: one.pace)
+    other = Allocation(best.workers, best.servers)
     if best.pace > 0:
         because = f"{best.verdict}, {best.reason}" if best.reason else best.verdict
-        return f"trains with {at}, not {best.allocation}, which is predicted {best.pace:.0%} faster: {because}"
-    return f"trains with {at}: {1 / (1 + best.pace) - 1:.0%} faster than the next best, {best.allocation}"
+        return f"trains with {at}, not {other}, which is predicted {best.pace:.0%} faster: {because}"
+    return f"trains with {at}: {1 / (1 + best.pace) - 1:.0%} faster than the next best, {other}"
 
 
 def _step(job: Job, step: DecisionStep) -> Step:
@@ -87,28 +89,15 @@ def _step(job: Job, step: DecisionStep) -> Step:
     )
 
 
-def _alternatives(job: Job) -> Iterator[Alternative]:
+def _alternatives(job: Job) -> Iterator[ChoiceRow]:
     at = shown_allocation(job) or job.desired
     if at is None or job.ended or forecast.predicted_seconds(job, at, 1.0) is None:
         return
     chosen, *others = considered(job, at, job.reasons)
     others.sort(key=lambda one: abs(one.allocation.workers - at.workers) + abs(one.allocation.servers - at.servers))
     for one in [chosen, *others[: MAX_ALTERNATIVES - 1]]:
-        yield _alternative(job, one, at)
-
-
-def _alternative(job: Job, one: Choice, at: Allocation) -> Alternative:
-    seconds = forecast.predicted_seconds(job, one.allocation, 1.0)
-    return Alternative(
-        allocation=one.allocation.cell,
-        verdict=one.verdict.value,
-        reason=one.reason,
-        seconds=seconds.expected if seconds else None,
-        seconds_low=seconds.low if seconds else None,
-        seconds_high=seconds.high if seconds else None,
-        cost=forecast.predicted_cost(job, one.allocation),
-        pace=one.pace,
-    )
+        seconds = forecast.predicted_seconds(job, one.allocation, 1.0)
+        yield replace(one.row, cost=forecast.predicted_cost(job, one.allocation), **bounds("seconds", seconds))
 
 
 def _actions(job: Job) -> Iterator[Action]:
