@@ -192,6 +192,7 @@ class Charge(StrEnum):
     FAILED = "failed"  #: an attempt that did not count
     RELEASE = "release"  #: the time from the last settlement to the release of the gang
     GRACE = "grace"  #: the time from a program's SIGTERM to its end
+    AHEAD = "ahead"  #: a larger gang that was there before the smaller one had ended
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ from coach.handler.price_changes import LOOK_SECONDS, changed
 from coach.handler.state.checkpoints import obsolete
 from coach.handler.state.journal import Journal
 from coach.handler.state.snapshots import due
-from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
+from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress, QueuesAhead
 
 log = logging.getLogger(__name__)
 
@@ -354,6 +354,11 @@ class Handler:
                 self._start(self._stop_epoch(action))
             case act.KillProgram():
                 self._start(self._platform.kill_program(action.job))
+            case act.QueueAhead():
+                assert isinstance(self._platform, QueuesAhead), "it has said how long its queue lets a job wait"
+                workers = action.allocation.workers if action.allocation else 0
+                spec = self.jobs[action.job].job_file
+                self._start(self._platform.queue_ahead(spec, workers, action.seconds))
             case act.FitModels():
                 self._start(self._fit(action))
             case act.SetTimer():
@@ -434,6 +439,14 @@ class Handler:
     def wait_expected(self, job: str, seconds: float) -> None:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.WaitExpected(self.now(), job, seconds))
+
+    def ahead_started(self, job: str) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
+        self._send(ev.AheadStarted(self.now(), job))
+
+    def ahead_lost(self, job: str, message: str) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
+        self._send(ev.AheadLost(self.now(), job, message))
 
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """See `coach.platforms.base.PlatformEvents`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from coach.core.cluster import Allocation, Node, Pod, PodId, Taken
 from coach.core.errors import CoachError
@@ -106,6 +106,12 @@ class PlatformEvents(Protocol):
     def wait_expected(self, job: str, seconds: float) -> None:
         """The cluster's queue is expected to let a job wait so long for one more worker."""
 
+    def ahead_started(self, job: str) -> None:
+        """All of the gang that was to be queued ahead is there."""
+
+    def ahead_lost(self, job: str, message: str) -> None:
+        """The gang that was to be queued ahead does not come, or is gone again."""
+
     def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
         """Which of the pods with programs, by identity, that an earlier handler left, go on; the others are ended."""
 
@@ -172,4 +178,15 @@ class Platform(Protocol):
         """Make the running epoch end now: its run_epoch raises EpochError with `reason`.
 
         An elastic group whose capacity others get (DISRUPTED) ends it after the present step, and run_epoch returns.
+        """
+
+
+@runtime_checkable
+class QueuesAhead(Protocol):
+    """A platform with a queue, which says how long a job would wait there (`PlatformEvents.wait_expected`)."""
+
+    async def queue_ahead(self, spec: TrainingJob, workers: int, seconds: float) -> None:
+        """Queue a larger gang of a program that trains, or, with no `workers`, no longer.
+
+        It ends by itself `seconds` after its start, unless it is deployed before.
         """

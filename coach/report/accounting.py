@@ -152,7 +152,8 @@ class LedgerBook:
             case ev.EpochFailed():
                 self._outcomes.setdefault(record.token, record.reason.value)
             case act.Settle():
-                kind = {Charge.RELEASE: self._held, Charge.GRACE: self._grace}.get(record.charge, self._costs)
+                kinds = {Charge.RELEASE: self._held, Charge.AHEAD: self._held, Charge.GRACE: self._grace}
+                kind = kinds.get(record.charge, self._costs)
                 kind[record.token] += record.amount
                 if record.charge is Charge.FAILED:
                     self._outcomes.setdefault(record.token, Reason.HANDLER_RESTARTED.value)

@@ -172,6 +172,8 @@ class EventFormatter:
             if record.amount == 0:
                 return None
             return f"{cost} for what was held between epochs", False
+        if record.charge is Charge.AHEAD:
+            return f"{cost} for the larger gang, which was there before the smaller one had ended"
         if record.charge is Charge.FAILED:
             return f"{cost} for an attempt that did not count", False
         if record.charge is Charge.GRACE:
@@ -203,6 +205,14 @@ class EventFormatter:
         if record.signal == "should_stop()":
             return f"should_stop() is true for the program{left}"
         return f"{record.signal} to the program{left}"
+
+    def _ahead(self, _job: Job, record: act.QueueAhead | ev.AheadStarted | ev.AheadLost) -> str | None:
+        match record:
+            case ev.AheadStarted():
+                return "the larger gang has its nodes; the smaller one makes way"
+            case ev.AheadLost():
+                return f"the larger gang does not come: {record.message}"
+        return f"{record.allocation} are queued while it trains" if record.allocation else None
 
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
         if record.reason in (Reason.SUSPENDED, Reason.CANCELLED_BY_USER):
@@ -280,6 +290,9 @@ _FORMATTERS: dict[type, Any] = {
     ev.PodReady: EventFormatter._ready,
     ev.PodLost: EventFormatter._lost,
     ev.ProgramSignalled: EventFormatter._signalled,
+    ev.AheadStarted: EventFormatter._ahead,
+    ev.AheadLost: EventFormatter._ahead,
+    act.QueueAhead: EventFormatter._ahead,
     act.RollBack: EventFormatter._back,
     act.SetAllocation: EventFormatter._decide,
     act.ChooseNodes: EventFormatter._nodes,

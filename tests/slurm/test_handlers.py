@@ -39,6 +39,27 @@ def test_a_program_goes_on_without_its_handler_and_is_taken_over(slurm: SlurmClu
     paid(trained, records)
 
 
+def test_a_larger_job_that_was_queued_ends_with_its_handler(slurm: SlurmCluster, tmp_path: Path) -> None:
+    held = slurm("sbatch", "--parsable", "--ntasks=4", "--mem-per-cpu=10", "--output=/dev/null",
+                 "--wrap=sleep 300").strip()  # fmt: skip
+    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    spec = job(tmp_path, workers={"min": 1, "max": 2}, resumes=True, target=0.01, slurm={"queueAhead": True})
+    queued: list[str] = []
+
+    def stop(_handler: Any, event: Any) -> None:
+        queued.extend(slurm.queue("pending", form="%i"))
+        if queued and isinstance(event, ev.EpochFinished):
+            raise Stopped
+
+    train(tmp_path, spec, then=stop)
+    assert f"{queued[0]} CANCELLED" in slurm.queue()
+    slurm("scancel", held)
+    trained, records = train(tmp_path, spec)
+    assert trained.reason is Reason.TARGET_REACHED
+    assert trained.ahead is None and not slurm.queue("pending")
+    paid(trained, records)
+
+
 def test_a_command_that_was_killed_goes_on_with_its_program_when_it_is_typed_again(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:

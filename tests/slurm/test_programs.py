@@ -14,7 +14,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
-from coach.core.money import to_money
+from coach.core.money import Charge, to_money
 from coach.handler.handler import Handler
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.why import why
@@ -125,6 +125,37 @@ def test_a_change_that_would_wait_in_the_queue_is_not_worth_it(slurm: SlurmClust
     assert 17000 < waits[0] <= 18000 and len(waits) == 1, "said once"
     assert re.search(r"queue is expected to let another worker wait (4h59m|5h00m)", " ".join(said))
     slurm.until(lambda: not slurm.queue("running,completing"))
+
+
+def test_a_larger_job_is_queued_before_the_smaller_one_is_given_up(slurm: SlurmCluster, tmp_path: Path) -> None:
+    held = slurm("sbatch", "--parsable", "--ntasks=4", "--mem-per-cpu=10", "--output=/dev/null",
+                 "--wrap=sleep 300").strip()  # fmt: skip
+    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    waited: list[int] = []
+
+    def then(handler: Handler, event: Any) -> None:
+        if isinstance(event, ev.EpochFinished) and handler.jobs["own"].ahead is not None:
+            waited.append(handler.jobs["own"].held.workers)
+            if len(waited) == 10:
+                assert len(slurm.queue("pending")) == 1 and handler.jobs["own"].ledger.reserved > 0
+                slurm("scancel", held)
+
+    spec = job(tmp_path, workers={"min": 1, "max": 2}, resumes=True, target=0.01, slurm={"queueAhead": True})
+    trained, records = train(tmp_path, spec, then=then)
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    assert len(waited) >= 10 and set(waited) == {1}, "it trains while the larger one waits"
+    assert trained.epochs[-1].allocation.workers == 2
+    (asked, taken) = (one for one in records if isinstance(one, act.QueueAhead))
+    (there,) = (one.at for one in records if isinstance(one, ev.AheadStarted))
+    (ahead,) = (one for one in records if isinstance(one, act.Settle) and one.charge is Charge.AHEAD)
+    assert asked.at < there < taken.at == ahead.at
+    assert ahead.amount == pytest.approx(to_money(0.002 * (taken.at - there)), abs=2)
+    assert ahead.amount < asked.reservation
+    starts = [line for line in logged(tmp_path).splitlines() if "rank 0 of" in line]
+    assert [re.search(r"of (\d)", line)[1] for line in starts] == ["1", "2"]  # type: ignore[index]
+    assert logged(tmp_path).count("leaves with a checkpoint") == 2, "one after the other"
+    assert not slurm.queue("pending,running")
+    paid(trained, records)
 
 
 def test_the_wait_in_the_queue_is_part_of_what_a_change_costs(

@@ -149,6 +149,18 @@ class KillProgram(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class QueueAhead(Action):
+    """Queue a larger gang for the job while the one that it has trains on; None: no longer.
+
+    `reservation` pays it for `seconds`, in addition to what is reserved for the other one; then it ends by itself.
+    """
+
+    allocation: Allocation | None
+    seconds: float = 0.0
+    reservation: Money = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RollBack(Action):
     """Keep only the first `epochs` epochs: the last one's checkpoint is lost, so that epoch runs again.
 

@@ -187,6 +187,18 @@ class WaitExpected(JobEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class AheadStarted(JobEvent):
+    """Answers QueueAhead: all of the larger gang is there, and costs from `at` on. It waits for the smaller one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AheadLost(JobEvent):
+    """Answers QueueAhead: the larger gang does not come, or is gone again."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested(JobEvent):
     """The user cancels the job."""
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import NOTHING, CapacityType, by_node
+from coach.core.cluster import NOTHING, Allocation, CapacityType, by_node
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import transitions
@@ -19,7 +19,7 @@ from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
 from coach.core.jobs.reasons import EARLY_ENDS, REFUSED, RESUMABLE, Reason, State
-from coach.core.money import Ledger
+from coach.core.money import Charge, Ledger, Money
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.resources import InlinePrices
 
@@ -69,6 +69,8 @@ def _happened(job: Job, event: ev.Event) -> Phase | None:
             job.terminated_at = event.at if job.terminated_at is None else job.terminated_at
         case ev.WaitExpected():
             job.queue_wait = event.seconds
+        case ev.AheadStarted():
+            job.ahead_since = event.at
         case ev.CancelRequested():
             job.cancel = job.cancel or not job.ended
         case ev.SuspendRequested():
@@ -96,6 +98,8 @@ def _carried_out(job: Job, action: act.Action) -> Phase | None:
             job.on, job.on_allocation = action.kind, action.allocation
         case act.SavePolicyState():
             job.policy_state = action.known
+        case act.QueueAhead():
+            _queue_ahead(job, action.allocation, action.reservation)
         case act.DeployPods():
             job.pods |= {pod.id: Held(pod) for pod in action.pods}
         case act.ReleasePods():
@@ -148,6 +152,7 @@ def _handler_started(job: Job, event: ev.HandlerStarted) -> Phase | None:
     """No pod of the earlier handler is left but the kept ones. Billing goes on until it is settled."""
     if job.ended:
         return None
+    _queue_ahead(job, None, 0)  # the platform has ended it
     if job.pods and job.pods.keys() <= set(event.kept):
         job.timer = job.fit_token = ""
         return Phase.RUNNING if job.running else Phase.IDLE
@@ -286,7 +291,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
         job.groups += 1
     job.attempts += 1
     job.last_token = action.token
-    job.ledger.reserve(action.reservation)
+    job.ledger.reserve(action.reservation + job.ahead_money)
     job.terminated_at = None
     job.billed_pods = tuple(job.pods[pod].pod for pod in action.pods)
     job.billed_until = action.at
@@ -302,7 +307,7 @@ def _extend_epoch(job: Job, action: act.ExtendEpoch) -> None:
         return
     job.running = job.running.extended(action)
     job.timer = ""
-    job.ledger.reserve(action.reservation)
+    job.ledger.reserve(action.reservation + job.ahead_money)
     job.billed_book = job.book_on(action.nodes)
     job.lease_until = job.running.at + action.deadline + LEASE_SECONDS
 
@@ -312,6 +317,9 @@ def _settle(job: Job, action: act.Settle) -> None:
     job.charges[action.token] = job.charges.get(action.token, 0) + action.amount
     if job.epochs and job.epochs[-1].token == action.token:  # the charge is for the last attempt
         job.epochs[-1].cost += action.amount
+    if action.charge is Charge.AHEAD:
+        job.ahead_money -= action.amount
+        return
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)
     if job.on is CapacityType.SPOT:
@@ -324,7 +332,12 @@ def _settle(job: Job, action: act.Settle) -> None:
     job.billed_pods = tuple(held.pod for held in job.pods.values() if held.ready)
     if job.billed_resources == NOTHING:
         job.machines_paid = {}
-        job.ledger.release()
+        job.ledger.reserve(job.ahead_money)
+
+
+def _queue_ahead(job: Job, allocation: Allocation | None, reservation: Money) -> None:
+    job.ledger.reserve(job.reserved + reservation)
+    job.ahead, job.ahead_money, job.ahead_since = allocation, reservation, None
 
 
 def _roll_back(job: Job, action: act.RollBack) -> None:

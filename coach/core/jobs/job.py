@@ -104,7 +104,12 @@ class Job:
     reasons: tuple[DecisionStep, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin; numbers of workers that found no room
     missed_at: float = 0.0  #: when the last of them was given up
-    queue_wait: float = 0.0  #: seconds for which the cluster's queue is expected to let another worker wait
+    #: a larger gang that is queued while this one trains, what is reserved for it, and since when it costs
+    ahead: Allocation | None = None
+    ahead_money: Money = 0
+    ahead_since: float | None = None
+    #: seconds for which the cluster's queue is expected to let another worker wait; None: it has no queue
+    queue_wait: float | None = None
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
     #: of a job with `spec.spot`: the nodes that it takes, with how many workers, and how long it had spot ones
     on: CapacityType | None = None
@@ -218,11 +223,16 @@ class Job:
 
     @property
     def money(self) -> Money | None:
-        """What it may spend from now on, its reservation included, by its budget and accounts; None: no limit."""
+        """What its gang may spend from now on, its reservation included, by its budget and accounts; None: no limit."""
         limits = [] if self.ledger.budget is None else [self.ledger.budget - self.ledger.spent]
         if self.account_money is not None:
             limits.append(self.account_money.now)
-        return min(limits, default=None)
+        return min(limits) - self.ahead_money if limits else None
+
+    @property
+    def reserved(self) -> Money:
+        """What is reserved for the gang that it has."""
+        return self.ledger.reserved - self.ahead_money
 
     @property
     def billed_resources(self) -> Resources:
@@ -289,7 +299,7 @@ class Job:
         if self.spec.program is None or self.billed_resources == NOTHING:
             return 0
         until = max(self.billed_until, min(now, self.lease_until))
-        return min(self.cost_until(until), self.ledger.reserved)
+        return min(self.cost_until(until), self.reserved)
 
     @property
     def metric(self) -> str:

@@ -45,6 +45,8 @@ TRANSITIONS: dict[type, Next] = {
     ev.ProgramSignalled: _same(*Phase),
     ev.MetricNotFound: _same(*Phase),
     ev.WaitExpected: _same(*Phase),
+    ev.AheadStarted: _same(*Phase),
+    ev.AheadLost: _same(*Phase),
     # What users ask for.
     ev.CancelRequested: _same(*Phase),
     ev.SuspendRequested: _same(*Phase),
@@ -66,6 +68,7 @@ TRANSITIONS: dict[type, Next] = {
     act.ExtendEpoch: _same(RUNNING),
     act.StopEpoch: _same(RUNNING),
     act.KillProgram: _same(IDLE, DEPLOYING, RUNNING, PAUSED, ENDING),
+    act.QueueAhead: _same(*Phase),
     act.Settle: _same(IDLE, DEPLOYING, RUNNING, FITTING, PAUSED, ENDING),
     act.FitModels: {IDLE: (FITTING,)},
     act.RollBack: _same(IDLE, DEPLOYING),
@@ -117,6 +120,8 @@ def is_late(job: Job | None, event: ev.Event) -> bool:
         return True
     if isinstance(event, ev.EpochFinished | ev.EpochFailed):
         return job.running is None or job.running.token != event.token
+    if isinstance(event, ev.AheadStarted | ev.AheadLost):
+        return job.ahead is None
     if isinstance(event, ev.ModelsFitted):
         return job.fit_token != event.token
     if isinstance(event, ev.TimerFired):

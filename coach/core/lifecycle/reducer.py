@@ -60,6 +60,12 @@ LATER = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 ONE_BY_ONE = 2.0
 #: Seconds after pods were released until the first of those jobs tries again: the cluster counts them late.
 COUNTED = 1.0
+#: Seconds after its predecessor's grace period for which a gang that was queued ahead is paid.
+AHEAD_SECONDS = 60.0
+#: Reasons for which a policy takes workers back that a gang queued ahead may get.
+_QUEUED_FOR = frozenset(
+    {PolicyReason.CPU, PolicyReason.MEMORY, PolicyReason.GPU, PolicyReason.FRAGMENTATION, PolicyReason.RESTART}
+)
 #: Ends the message of such a job.
 AGAIN = "; tries again in "
 
@@ -260,6 +266,8 @@ class Reducer:
             case ev.MetricNotFound():
                 if job.running:
                     self._set_status(job, event.at, Reason.METRIC_NOT_FOUND, event.message)
+            case ev.AheadStarted() | ev.AheadLost():
+                self._ahead(job, event)
             case ev.CancelRequested() | ev.SuspendRequested():
                 self._stop_requested(job, event)
             case ev.PriorityChanged():
@@ -432,6 +440,7 @@ class Reducer:
             self._finish(job, at, *stop_decision)
             return
         if job.suspend:
+            self._end_ahead(job, at)
             self._release_pods(job, at)
             self._set_status(job, at, *stopping_rules.standstill(job))
             return
@@ -464,8 +473,59 @@ class Reducer:
             words, _, _ = job.message.rpartition(AGAIN)
             step = DecisionStep(StepKind.DEGRADED, allocation, job.minimum, words)
             kind, allocation, why = EpochKind.FULL, job.minimum, (*why, step)
+        if (wanted := self._wanted_ahead(job, allocation, why)) is not None:
+            kind, allocation = EpochKind.FULL, job.held
+            why = (
+                *why,
+                DecisionStep(StepKind.FIXED, None, allocation, f"{wanted} are queued; until then {allocation}"),
+            )
         self._emit(act.SetAllocation(at, job.name, allocation, kind, why))
         self._resize(job, at)
+
+    def _wanted_ahead(self, job: Job, allocation: Allocation, why: tuple[DecisionStep, ...]) -> Allocation | None:
+        """The larger gang that is queued while the job keeps the one that it has (`slurm.queueAhead`); None: none.
+
+        It is the one decided on, or the one that the decision found no room for and that is worth a restart.
+        """
+        slurm, held = job.spec.slurm, job.held
+        if slurm is None or not slurm.queue_ahead or job.queue_wait is None or not job.group:
+            return None
+        if job.ahead is not None:
+            return job.ahead if job.ahead_since is None and allocation >= held else None
+        lacking = (step.before for step in why if step.kind is StepKind.TAKEN and step.reason in _QUEUED_FOR)
+        wanted = allocation if allocation != held else next(lacking, None)
+        if wanted is None or wanted <= held or job.stays or job.elastic:
+            return None
+        view, room = self._view(job), sum((node.capacity for node in self.nodes.there), NOTHING)
+        left = view.remaining_epochs.expected
+        gains = left / view.speed(held) - left / view.speed(wanted) > job.times.restart
+        total = job.spec.resources.total
+        if (wanted != allocation and not gains) or not (total(held) + total(wanted)).fits(room):
+            return None
+        seconds = job.spec.grace_period + AHEAD_SECONDS
+        cost = job.price_book.cost(total(wanted), seconds, 0)
+        needed = max(forecast.minimum_reservation(job, at)[1] for at in (held, wanted))
+        if job.money is not None and cost + needed > job.money:
+            return None
+        self._emit(act.QueueAhead(self._at, job.name, wanted, seconds, cost))
+        return wanted
+
+    def _ahead(self, job: Job, event: ev.AheadStarted | ev.AheadLost) -> None:
+        """The gang that was queued ahead is there: what trains ends, with a checkpoint, and makes way."""
+        in_order = job.group and job.phase in (Phase.IDLE, Phase.FITTING, Phase.RUNNING)
+        if isinstance(event, ev.AheadLost) or not in_order:
+            self._end_ahead(job, event.at)
+        elif job.running is not None and job.stopping != job.running.token:
+            self._emit(act.StopEpoch(event.at, job.name, job.running.token, Reason.DISRUPTED))
+
+    def _end_ahead(self, job: Job, at: float) -> None:
+        """Pay for the gang that was queued ahead what it has cost; it is the job's own now, or is no longer wanted."""
+        if job.ahead is None:
+            return
+        if job.ahead_since is not None:
+            cost = job.price_book.cost(job.spec.resources.total(job.ahead), at - job.ahead_since, 0)
+            self._emit(act.Settle(at, job.name, job.last_token, Charge.AHEAD, min(cost, job.ahead_money), at))
+        self._emit(act.QueueAhead(at, job.name, None))
 
     def _choose_nodes(self, job: Job, at: float) -> bool:
         """Spot nodes or on-demand ones for its next epoch (`spec.spot`); False where it waits for spot."""
@@ -515,6 +575,8 @@ class Reducer:
 
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[DecisionStep, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else the policy's decision."""
+        if job.ahead is not None and job.ahead_since is not None:
+            return EpochKind.FULL, job.ahead, (DecisionStep(StepKind.FIXED, None, job.ahead, f"{job.ahead} are there"),)
         if job.stays:
             return EpochKind.FULL, job.held, (program_changes.stays(job),)
         left = self._probes(job)
@@ -743,6 +805,8 @@ class Reducer:
         """Reserve the money and start the epoch on the pods held."""
         # The time that the gang waited is paid first: the terms are about the money left after that.
         self._settle(job, at, Charge.RELEASE)
+        if job.held == job.ahead:
+            self._end_ahead(job, at)
         self._look_at_accounts(job)
         allocation = job.held
         kind, fraction, seconds = EpochKind.FULL, 1.0, None
@@ -887,7 +951,7 @@ class Reducer:
         if job.billed_resources == NOTHING and not job.unbilled_invocations:
             return
         until = max(job.billed_until, min(at, gone_by, job.lease_until))
-        amount = min(job.cost_until(until), job.ledger.reserved)
+        amount = min(job.cost_until(until), job.reserved)
         self._emit(act.Settle(at, job.name, job.last_token, charge, amount, until))
         for account in self.accounts.of(job):
             self._notice(job, at, account, self.accounts.reached(account, at))
@@ -904,6 +968,7 @@ class Reducer:
             self._emit(act.ReleasePods(at, job.name, pods))
 
     def _finish(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        self._end_ahead(job, at)
         self._emit(act.Finish(at, job.name, reason, message))
         self._release_pods(job, at)
         self._finish_ending(job, at)

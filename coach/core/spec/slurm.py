@@ -85,6 +85,10 @@ class Slurm(SpecModel):
     """Quality of service: `sbatch --qos`."""
     constraint: Name | None = Field(default=None, examples=["a100|h100"])
     """Features that the nodes have: `sbatch --constraint`."""
+    queue_ahead: bool = False
+    """Whether a larger job is queued while the smaller one runs, which ends when the larger one has its nodes. From
+    then until it has ended both cost.
+    """
     options: Annotated[tuple[Option, ...], Field(max_length=100), AfterValidator(_options)] = Field(
         default=(), examples=[["--reservation=course", "--exclusive"]]
     )

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from coach.core.cluster import PodId, Role
+from coach.core.cluster import PodId, Resources, Role
 from coach.core.errors import CoachError
 from coach.platforms.local.programs import PEERS_GRACE
 from coach.platforms.local.supervisor import Ended
@@ -76,6 +76,9 @@ class Attempt:
         #: Whether more workers may follow; when Slurm was asked how long one more would wait, and what it said last.
         self.grows: bool = order.get("grows", False)
         self.asked_at, self.wait = -math.inf, -math.inf
+        #: Whether its program waits until a smaller job has ended; the nodes and what its workers hold there.
+        self.hold: bool = order.get("ahead", False) and not self.followed
+        self.held: dict[int, tuple[str, Resources]] = {}
         #: Seconds without a sign of life after which a worker counts as lost: for ever, where it gives none.
         self.silence: float = order.get("silence", math.inf)
         #: Whether one counts as lost, and until when the others may run, by `time.monotonic`.
@@ -86,6 +89,8 @@ class Attempt:
         #: As Slurm says it last, and the reason for it; the former is one of `queue.ENDED`, or FORGOTTEN, at the end.
         self.entry: queue.Entry | None = None
         self.over = ""
+        #: For how long it may wait without a handler.
+        self.waits = 0.0
         #: Looks at Slurm's queue in which it was not, in a row, and in which it waited.
         self.missed = self.waited = 0
         self.looked = asyncio.Event()
@@ -112,7 +117,7 @@ class Attempt:
         """Write what its workers are to do: `seconds` from now on until they end, or `end`: now, in so many seconds."""
         if "end" in self._wanted and ("end" not in wanted or wanted["end"] > self._wanted["end"]):
             return
-        self._wanted = wanted
+        self._wanted = wanted = {**wanted, "hold": True} if self.hold else wanted
         if "seconds" in wanted:
             self.paid = time.monotonic() + wanted["seconds"] + self.grace + MARGIN
         new = self.folder / "control.new"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import os
 import secrets
@@ -17,7 +18,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coach.core.cluster import NOTHING, Pod, PodId, Resources
+from coach.core.cluster import NOTHING, Pod, PodId, Resources, Role
 from coach.core.errors import CoachError, PermanentError, TemporaryError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -80,9 +81,9 @@ class SlurmPlatform(LoggedPrograms):
         self._current: dict[str, asyncio.Future[Attempt]] = {}
         #: Jobs that an earlier handler left in the queue, or that began since, by Coach's jobs.
         self._queued: dict[str, Attempt] = {}
+        #: By job: the workers of its next Slurm job.
         self._sizes: dict[str, int] = {}
-        #: By pod: its node, and what it holds there. By job: a pod that waits, and what was last said of it.
-        self._held: dict[PodId, tuple[str, Resources]] = {}
+        #: By job: a pod that waits, and what was last said of it.
         self._waiting: dict[str, tuple[PodId, str]] = {}
         #: By the id of a Slurm job that waits: how many are before it.
         self._before: dict[str, int] = {}
@@ -114,8 +115,9 @@ class SlurmPlatform(LoggedPrograms):
         for token, attempt in self.attempts.items():
             if token in kept:
                 self._current[attempt.job] = _done(attempt)
-            elif attempt not in self._queued.values():
+            elif attempt.hold or attempt not in self._queued.values():
                 await self._end(attempt)
+        self._queued = {job: attempt for job, attempt in self._queued.items() if not attempt.hold}
         self._keep(self._follow(self._clock() + WAITING_SECONDS))
         return self._cluster
 
@@ -126,7 +128,7 @@ class SlurmPlatform(LoggedPrograms):
         for task in ends:
             task.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
-        mine = [one for one in self.attempts.values() if one.job not in self._left]
+        mine = [one for one in self.attempts.values() if one.hold or one.job not in self._left]
         for attempt in mine:  # also where Slurm is away
             attempt.tell(end=0.0, cause="asked")
         with contextlib.suppress(CoachError, TimeoutError):
@@ -175,15 +177,13 @@ class SlurmPlatform(LoggedPrograms):
             await self._drop(job)
             raise
         self._waiting.pop(job, None)
-        self._held[pod.id] = began[1], pod.requests
+        attempt.held[pod.id.index] = began[1], pod.requests
         if pod.id.index == 0 and attempt.grows:
             self._keep(self._ask_wait(attempt))
         return Deployed(attempt.token, began[1])
 
     async def release(self, pods: Sequence[PodId]) -> None:
         """End a job's Slurm job; all of its workers go together."""
-        for pod in pods:
-            self._held.pop(pod, None)
         for job in {pod.job for pod in pods}:
             await self.end_program(job)
             await self._drop(job)
@@ -205,21 +205,51 @@ class SlurmPlatform(LoggedPrograms):
 
     def lose(self, pod: PodId, reason: Reason, message: str) -> None:
         """A worker that ran is gone, and so are the others of its Slurm job."""
-        self._held.pop(pod, None)
         self._keep(self._drop(pod.job))
         self.events.pod_lost(pod, reason, message)
+
+    async def queue_ahead(self, spec: TrainingJob, workers: int, seconds: float) -> None:
+        """See `coach.platforms.base.QueuesAhead`: its workers wait at their start until it is deployed."""
+        await self.forget(spec.name)
+        if workers:
+            self._keep(self._run_ahead(spec, workers, seconds))
+
+    async def _run_ahead(self, spec: TrainingJob, workers: int, seconds: float) -> None:
+        job, asked, why = spec.name, self._asked(spec, workers), ""
+        attempt: Attempt | None = None
+        try:
+            attempt = self._queued[job] = await self._made(spec, asked, workers, seconds)
+            while not attempt.id and self._queued.get(job) is attempt:
+                await self._sbatch(attempt)
+            while not attempt.over and self._queued.get(job) is attempt:
+                began = await asyncio.to_thread(lambda: [attempt.began(pod.index) for pod in attempt.pods])
+                if not attempt.held and all(began):
+                    requests = spec.spec.resources.of(Role.WORKER)
+                    attempt.held = {rank: (one[1], requests) for rank, one in enumerate(began) if one}
+                    self.events.ahead_started(job)
+                    with contextlib.suppress(CoachError):
+                        await self._nodes()
+                await asyncio.sleep(LOOK_SECONDS)
+            why = _never_began(attempt)[1]
+        except (CoachError, OSError) as error:
+            why = str(error)
+        if why and self._queued.get(job) is attempt:
+            await self.forget(job)
+            self.events.ahead_lost(job, why)
 
     # -- Slurm jobs ---------------------------------------------------------------------------------------
 
     async def _submit(self, spec: TrainingJob) -> Attempt:
         """Make a Slurm job of the job's program, or take the one that an earlier handler queued. Raises PodError."""
-        asked = self._asked(spec)
+        asked = self._asked(spec, self._sizes[spec.name])
         if (queued := self._queued.pop(spec.name, None)) is not None:
             if queued.asked == asked and not queued.over:
+                queued.hold = False
+                queued.tell(seconds=WAITING_SECONDS)
                 return queued
             await self._end(queued)
         try:
-            attempt = await self._made(spec, asked)
+            attempt = await self._made(spec, asked, self._sizes[spec.name])
             while not attempt.id:
                 await self._sbatch(attempt)
         except PermanentError as error:
@@ -228,9 +258,9 @@ class SlurmPlatform(LoggedPrograms):
             raise PodError(Reason.STORAGE_FAILED, f"{error.filename}: {error.strerror}") from error
         return attempt
 
-    def _asked(self, spec: TrainingJob) -> list[str]:
+    def _asked(self, spec: TrainingJob, workers: int) -> list[str]:
         """Options of sbatch: what one attempt has in common with another of the same size."""
-        resources, workers = spec.spec.resources.worker.resources, self._sizes[spec.name]
+        resources = spec.spec.resources.worker.resources
         cores = max(1, math.ceil(resources.cpu))
         memory = max(1, math.ceil(resources.memory * 1024 / cores))
         return [
@@ -239,8 +269,8 @@ class SlurmPlatform(LoggedPrograms):
             *(spec.spec.slurm or Slurm()).words,
         ]  # fmt: skip
 
-    async def _made(self, spec: TrainingJob, asked: list[str]) -> Attempt:
-        """An attempt's folder. Raises OSError, CoachError."""
+    async def _made(self, spec: TrainingJob, asked: list[str], workers: int, ahead: float = 0.0) -> Attempt:
+        """An attempt's folder; `ahead`: for how long it waits for a smaller one. Raises OSError, CoachError."""
         program, grace, uri = spec.spec.program, spec.spec.grace_period, spec.spec.checkpoint.uri
         assert program is not None
         limit = spec.spec.time_limit
@@ -248,14 +278,14 @@ class SlurmPlatform(LoggedPrograms):
         walls = [LONGEST, await self._longest(partition), None if limit is None else limit + grace + WAITING_SECONDS]
         checkpoints = f"{uri.rstrip('/')}/{spec.name}" if uri else str(self._checkpoints(spec.name))
         checkpoints = checkpoints.removeprefix("file://")
-        workers, several = self._sizes[spec.name], spec.spec.limits.largest.workers > 1
+        several = spec.spec.limits.largest.workers > 1
         groups = [torchrun.variables(spec.name, 0, rank, workers, "", 0, one_node=False) for rank in range(workers)]
         written = {
             "command": program.command, "directory": str(_directory(spec)), "env": program.env,
             "own": {"COACH_JOB": spec.name, "COACH_CHECKPOINTS": checkpoints},
             "workers": workers, "groups": groups if several else [], "grace": grace, "silence": silence(),
             "wall": max(SHORTEST, min(wall for wall in walls if wall is not None)), "asked": asked,
-            "grows": program.resumes and workers < spec.spec.limits.largest.workers,
+            "ahead": bool(ahead), "grows": program.resumes and workers < spec.spec.limits.largest.workers,
             "srun": [*asked[:2], "--kill-on-bad-exit=1", "--wait=0", "--export=ALL", "--input=none"],
         }  # fmt: skip
 
@@ -264,7 +294,8 @@ class SlurmPlatform(LoggedPrograms):
             return Attempt.make(self._folder / f"{spec.name}-{secrets.token_hex(6)}", written)
 
         attempt = await asyncio.to_thread(make)
-        attempt.tell(seconds=WAITING_SECONDS)
+        attempt.waits = ahead or WAITING_SECONDS
+        attempt.tell(seconds=attempt.waits)
         self.attempts[attempt.token] = attempt
         return attempt
 
@@ -312,7 +343,7 @@ class SlurmPlatform(LoggedPrograms):
         if (current := self._current.pop(job, None)) is not None:
             current.cancel()
         self._waiting.pop(job, None)
-        mine = [one for one in self.attempts.values() if one.job == job and one.unwanted == math.inf]
+        mine = [one for one in self.attempts.values() if one.job == job and one.unwanted == math.inf and not one.hold]
         for attempt in mine:
             attempt.unwanted = self._clock()
 
@@ -342,12 +373,13 @@ class SlurmPlatform(LoggedPrograms):
                 for job in list(self._queued):
                     await self.forget(job)
             for attempt in self.attempts.values():
-                if attempt.unwanted == math.inf and not self.followed(attempt.job):
-                    attempt.tell(seconds=WAITING_SECONDS)
+                waits = not attempt.held if attempt.hold else not self.followed(attempt.job)
+                if attempt.unwanted == math.inf and waits:
+                    attempt.tell(seconds=attempt.waits)
             if not self.attempts:
                 continue
             looks += 1
-            growing = [one for one in self.attempts.values() if one.grows and self.followed(one.job)]
+            growing = [one for one in self.attempts.values() if one.grows and not one.hold and self.followed(one.job)]
             oldest = min(growing, key=lambda one: one.asked_at, default=None)
             if oldest is not None and oldest.asked_at < self._clock() - NODES_EVERY * interval():
                 await self._ask_wait(oldest)
@@ -374,7 +406,7 @@ class SlurmPlatform(LoggedPrograms):
             if attempt.over and attempt.unwanted < math.inf:
                 del self.attempts[attempt.token]
                 await asyncio.to_thread(shutil.rmtree, attempt.folder, ignore_errors=True)
-            elif now is not None and now.state == "PENDING" and now.reason != "None":
+            elif now is not None and now.state == "PENDING" and now.reason != "None" and not attempt.hold:
                 reason, words = queue.waits(now, self._before.get(now.id))
                 # Slurm looks for room once in a while: a smaller job is worth it only after that.
                 early = reason is Reason.WAITING_CAPACITY and attempt.waited < 3
@@ -389,7 +421,7 @@ class SlurmPlatform(LoggedPrograms):
 
     async def _nodes(self) -> None:
         ours: dict[str, Resources] = {}
-        for node, held in self._held.values():
+        for node, held in itertools.chain(*(one.held.values() for one in self.attempts.values() if not one.over)):
             ours[node] = ours.get(node, NOTHING) + held
         cluster = await queue.nodes_now(ours)
         if cluster != self._cluster:

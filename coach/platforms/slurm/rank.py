@@ -70,7 +70,7 @@ class Program:
         self.order, self.rank, self.log = order, rank, Log(os.path.join(FOLDER, "rank-%d.log" % rank))
         self.cause, self.stop, self.asks, self.process = "", False, False, None
         self.terminate = self.kill = self.wall = float("inf")
-        self.until, self.seen = time.time() + 30.0, None
+        self.until, self.seen, self.hold = time.time() + 30.0, None, order.get("ahead", False)
         self.tokens, self.at, self.checkpoint = BURST, time.time(), time.time() + CHECKPOINT
         if os.environ.get("SLURM_JOB_END_TIME", "").isdigit():
             self.wall = float(os.environ["SLURM_JOB_END_TIME"]) - WALL_MARGIN
@@ -88,6 +88,9 @@ class Program:
         self.obey()
         self.keep_deadline()
         threading.Thread(target=self.hear, daemon=True).start()
+        while self.hold and not self.cause:  # until a smaller job of the same program has ended
+            self.keep_deadline()
+            time.sleep(LOOK)
         if not self.cause:
             try:
                 code = self.follow(self.start())
@@ -179,7 +182,7 @@ class Program:
             if "end" in wanted:
                 self.ask_to_end(wanted["cause"], written + wanted["end"] - time.time())
             elif not self.cause:
-                self.until = written + wanted["seconds"]
+                self.until, self.hold = written + wanted["seconds"], self.hold and "hold" in wanted
 
     def ask_to_end(self, cause, grace):
         """SIGTERM, and SIGKILL after `grace` seconds; a program that asks is answered first, and gets it later."""

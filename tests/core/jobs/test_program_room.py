@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from coach.core.cluster import Allocation, Node, Placement, PodId, Resources
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -27,6 +29,7 @@ class Cluster:
     def __init__(self, **changes: Any) -> None:
         self.reducer = Reducer(policy("coach"), Placement.DEFAULT)
         self.now = 100.0
+        self.actions: list[act.Action] = []
         self.send(ev.HandlerStarted(self.now, NODES, programs_outlive=True))
         document = spec(resumes=True)
         document["spec"] |= {
@@ -42,7 +45,9 @@ class Cluster:
         return self.reducer.jobs["job"]
 
     def send(self, event: ev.Event) -> None:
-        for action in self.reducer.react(event):
+        actions = self.reducer.react(event)
+        self.actions += actions
+        for action in actions:
             if isinstance(action, act.FitModels):
                 job = self.job
                 found = fit_models(job.speed_points(), job.curve_points(), job.spec.curve)
@@ -108,6 +113,102 @@ def test_a_change_pays_for_the_wait_that_the_queue_expects() -> None:
     assert "The cluster's queue is expected to let another worker wait 30d00h" in said
     cluster.send(ev.WaitExpected(cluster.now, "job", 0.0))
     cluster.grows()
+
+
+def ahead() -> Cluster:
+    """A job that trains with one worker, and has a larger gang queued."""
+    cluster = Cluster(slurm={"queueAhead": True})
+    cluster.start()
+    cluster.send(ev.WaitExpected(cluster.now, "job", 3600.0))
+    for _ in range(60):
+        if cluster.job.ahead is not None:
+            return cluster
+        cluster.report()
+        assert cluster.job.running is not None and not cluster.missing()
+    raise AssertionError("never more")
+
+
+def conserved(job: Job) -> None:
+    assert job.ledger.budget is not None
+    assert job.ledger.spent + job.ledger.reserved <= job.ledger.budget
+    assert job.ledger.spent == sum(job.charges.values())
+
+
+def test_a_larger_gang_is_there_before_the_smaller_one_is_given_up_and_both_are_paid() -> None:
+    cluster = ahead()
+    job = cluster.job
+    larger = job.ahead
+    assert larger is not None and larger > Allocation(1, 0) == job.held
+    for _ in range(5):
+        order = job.running
+        assert order is not None and order.allocation == Allocation(1, 0)
+        assert job.ledger.reserved == order.reservation + job.ahead_money
+        cluster.report()
+        conserved(job)
+    asked = [one for one in cluster.actions if isinstance(one, act.QueueAhead)]
+    assert [one.allocation for one in asked] == [larger], "it keeps its place in the queue"
+    cluster.now += 5.0
+    began, spent = cluster.now, job.ledger.spent
+    cluster.send(ev.AheadStarted(began, "job"))
+    stop = cluster.actions[-1]
+    assert isinstance(stop, act.StopEpoch) and stop.reason is Reason.DISRUPTED and job.running is not None
+    cluster.now += 3.0
+    old = job.cost_until(cluster.now)
+    (pod,) = job.pods
+    cluster.send(ev.PodLost(cluster.now, "job", pod, Reason.FUNCTION_LOST, "it ended"))
+    cluster.send(ev.EpochFailed(cluster.now, "job", stop.token, Reason.DISRUPTED, "makes way", 0))
+    conserved(job)
+    assert len(cluster.missing()) == larger.workers
+    cluster.start()
+    assert job.running is not None and job.running.allocation == larger
+    assert job.ahead is None and job.ledger.reserved == job.running.reservation
+    both = old + job.spec.price_book.cost(job.spec.resources.total(larger), cluster.now - began, 0)
+    assert abs(job.ledger.spent - spent - both) <= 10, "from when it had its nodes"
+    conserved(job)
+
+
+def test_a_larger_gang_that_does_not_come_is_paid_while_it_was_there() -> None:
+    cluster = ahead()
+    job, larger = cluster.job, cluster.job.ahead
+    assert larger is not None
+    cluster.send(ev.AheadStarted(cluster.now, "job"))
+    spent = job.ledger.spent
+    cluster.send(ev.AheadLost(cluster.now + 7.0, "job", "a node failed"))
+    assert job.ledger.spent - spent == job.spec.price_book.cost(job.spec.resources.total(larger), 7.0, 0)
+    assert job.ahead is None and job.running is not None and job.ledger.reserved == job.running.reservation
+    conserved(job)
+
+
+@pytest.mark.parametrize("event", [ev.CancelRequested(1e4, "job"), ev.SuspendRequested(1e4, "job", now=True)])
+def test_a_job_that_ends_has_nothing_queued(event: ev.JobEvent) -> None:
+    cluster = ahead()
+    job = cluster.job
+    cluster.send(event)
+    assert job.running is not None
+    reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelRequested) else Reason.SUSPENDED
+    cluster.send(ev.EpochFailed(cluster.now + 1.0, "job", job.running.token, reason, "", 0))
+    assert job.ahead is None and job.ledger.reserved == 0 and not job.pods
+    (asked, withdrawn) = (one for one in cluster.actions if isinstance(one, act.QueueAhead))
+    assert asked.allocation is not None and withdrawn.allocation is None
+
+
+def test_where_the_money_does_not_cover_both_the_larger_gang_is_not_queued() -> None:
+    cluster = Cluster(slurm={"queueAhead": True}, budget={"amount": 0.3, "currency": "USD"})
+    cluster.start()
+    cluster.send(ev.WaitExpected(cluster.now, "job", 0.0))
+    while cluster.job.running is not None and not cluster.missing():
+        cluster.report()
+        conserved(cluster.job)
+    queued = [one for one in cluster.actions if isinstance(one, act.QueueAhead) and one.allocation is not None]
+    assert all(one.reservation < cluster.job.ledger.budget for one in queued)
+
+
+def test_a_handler_that_starts_has_nothing_queued() -> None:
+    cluster = ahead()
+    job = cluster.job
+    assert job.running is not None
+    cluster.send(ev.HandlerStarted(cluster.now, NODES, kept=tuple(job.pods), programs_outlive=True))
+    assert job.ahead is None and job.ledger.reserved == job.running.reservation
 
 
 def test_it_does_not_try_again_at_once_but_some_time_later() -> None:
