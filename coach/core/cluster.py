@@ -114,12 +114,17 @@ class Instance:
         return math.ceil(share - 1e-9) if self.whole else share
 
 
+#: So many cores, or GiB, that a part of them costs less than the smallest amount of money.
+_FREE = 1e24
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A machine, real or virtual, with the resources it has for pods. `price`: None where it is not known.
 
     `spot`: it is cheap, and may go away.
     Jobs may train faster on one `kind` of nodes than on another: its GPUs' product, or its instance type.
+    `gpu_factor`: for how many an hour of one of its GPUs counts where hours of GPUs are the currency.
     """
 
     name: str
@@ -127,6 +132,13 @@ class Node:
     price: Instance | None = field(default=None, compare=False)
     spot: bool = False
     kind: str = field(default="", compare=False)
+    gpu_factor: float = field(default=1.0, compare=False)
+
+    @property
+    def gpu_hours(self) -> Instance | None:
+        """Its price in hours of GPUs; None without a GPU. Its cores and its memory cost nothing."""
+        gpus = self.capacity.gpu
+        return Instance(self.gpu_factor * gpus, _FREE, _FREE, gpus) if gpus else None
 
 
 class Taken(NamedTuple):

@@ -7,7 +7,7 @@ a ledger equals the sum of its entries to the last digit, on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -169,12 +169,20 @@ def currency(text: str) -> str:
     return text.lower() if text.lower() in HOURS else text.upper()
 
 
-def of_nodes(nodes: Iterable[Node], worker: Resources) -> PriceBook:
+#: Price books of which each node has its own prices; of `gpu-hours` where an hour of some GPUs counts more or less.
+BY_NODE = ("nodes", "gpu-hours")
+
+
+def of_nodes(nodes: Sequence[Node], worker: Resources, prices: str = "nodes") -> PriceBook:
     """The book of jobs that are billed by nodes. Planned is with the dearest that holds a worker, whole or by the hour
-    if one of them is; those whose price is not known have that too.
+    if one of them is; those whose price is not known have that too. `prices`: one of `BY_NODE`.
     """
-    book = PRICE_BOOKS["nodes"]
-    known = {node.name: node.price for node in nodes if node.price is not None}
+    book = PRICE_BOOKS[prices]
+    if prices == "nodes":
+        known = {node.name: node.price for node in nodes if node.price is not None}
+    else:
+        known = {node.name: node.gpu_hours for node in nodes if node.gpu_hours is not None}
+        known = known if any(node.gpu_factor != 1.0 for node in nodes) else {}
     if not known:
         return book
     fitting = [one for one in known.values() if worker.fits(Resources(one.cpu, one.memory, one.gpu))]

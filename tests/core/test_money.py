@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -165,3 +166,15 @@ def test_a_job_on_nodes_pays_its_part_of_each() -> None:
 def test_where_no_node_has_a_price_functions_are_paid_as_a_clouds() -> None:
     book = of_nodes([Node("a", Resources(8.0, 32.0))], Resources(1.0, 1.0))
     assert book.rate(GANG, {"a": GANG}) == PRICE_BOOKS["cloud-functions"].rate(GANG) > 0
+
+
+def test_an_hour_of_a_gpu_counts_as_often_as_its_node_says_of_hours_of_gpus() -> None:
+    has = Resources(8.0, 32.0, 4.0)
+    cluster = [Node("new", has, gpu_factor=2.5), Node("old", has, gpu_factor=0.5), Node("none", Resources(8.0, 32.0))]
+    book = of_nodes(cluster, Resources(2.0, 4.0, 1.0), "gpu-hours")
+    two, three = Resources(2.0, 8.0, 2.0), Resources(2.0, 8.0, 3.0)
+    assert book.cost(two + three, 1800.0, placed={"new": two, "old": three}) == 0.5 * (2 * 2.5 + 3 * 0.5) * NANO
+    assert book.cost(two, 3600.0) == 2 * 2.5 * NANO, "planned is with the dearest"
+    assert book.cost(Resources(8.0, 32.0), 1e6, placed={"none": Resources(8.0, 32.0)}) == 0, "only GPUs count"
+    alike = of_nodes([replace(node, gpu_factor=1.0) for node in cluster], Resources(2.0, 4.0, 1.0), "gpu-hours")
+    assert alike == PRICE_BOOKS["gpu-hours"]

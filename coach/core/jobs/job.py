@@ -22,7 +22,7 @@ from coach.core.jobs.epoch import Epoch, EpochKind, measuring
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import PRIOR_RESTART_SECONDS, Times
 from coach.core.jobs.reasons import Reason, State
-from coach.core.money import Ledger, Money, PriceBook, of_nodes
+from coach.core.money import BY_NODE, Ledger, Money, PriceBook, of_nodes
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Goal
 from coach.core.spec.training import Mode
@@ -242,7 +242,7 @@ class Job:
     @property
     def price_book(self) -> PriceBook:
         """The prices of its next reservation."""
-        if self.spec.prices == "nodes":
+        if self.spec.prices in BY_NODE:
             return self.node_prices or self.billed_book or self.spec.price_book
         return self.spec.price_book
 
@@ -250,13 +250,14 @@ class Job:
         """Take the prices and kinds of the nodes as they are now; whether they matter to it."""
         if self.spec.speed_by_kind:
             self.node_kinds = {node.name: node.kind for node in nodes}
-        if self.spec.prices != "nodes":
+        prices = self.spec.prices
+        if not isinstance(prices, str) or prices not in BY_NODE:
             return bool(self.spec.speed_by_kind)
         if self.on in (CapacityType.SPOT, CapacityType.ON_DEMAND):
             self.barred = frozenset(node.name for node in nodes if node.spot is not (self.on is CapacityType.SPOT))
         mine = [node for node in nodes if node.name not in self.barred] or nodes
         worker = self.spec.resources.worker.resources
-        planned = replace(of_nodes(mine, worker), nodes=of_nodes(nodes, worker).nodes)
+        planned = replace(of_nodes(mine, worker, prices), nodes=of_nodes(nodes, worker, prices).nodes)
         self.node_prices = self.spec.billed_by(planned)
         return True
 

@@ -96,6 +96,12 @@ class NodePrices:
     def of(self, found: Object) -> Node:
         """The node with its price, where it is known."""
         node = nodes.read(found)
+        if nodes.gpu_factor(found) is None:
+            written = found["metadata"]["annotations"][nodes.GPU_FACTOR]
+            self._warn(
+                f"factor {node.name} {written}",
+                f"node {node.name}: {nodes.GPU_FACTOR} {written!r} is no number above 0, at most 1000; 1 counts",
+            )
         return replace(node, price=self._price(node, found))
 
     def _price(self, node: Node, found: Object) -> Instance | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ _TYPE = "node.kubernetes.io/instance-type"
 KINDS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", _TYPE)
 #: The annotation that says what a node is billed by.
 OFFER = "coach.dev/offer"
+#: The annotation that says for how many an hour of one of its GPUs counts in hours of GPUs.
+GPU_FACTOR = "coach.dev/gpu-factor"
+_LARGEST_FACTOR = 1000.0
 #: By the beginning of a node's providerID: the cloud in SkyPilot's catalogues.
 _CLOUDS = {"aws": "aws", "gce": "gcp", "azure": "azure", "digitalocean": "do"}
 #: Labels by which Karpenter and clouds mark nodes that they may take away; the last is for one's own.
@@ -66,7 +70,17 @@ def read(node: Object) -> Node:
         ),
         spot=_spot(node),
         kind=next((labels[key] for key in KINDS if labels.get(key)), ""),
+        gpu_factor=gpu_factor(node) or 1.0,
     )
+
+
+def gpu_factor(node: Object) -> float | None:
+    """For how many an hour of one of its GPUs counts, by its annotation; None where that is no such number."""
+    written = (node["metadata"].get("annotations") or {}).get(GPU_FACTOR, "1")
+    with contextlib.suppress(TypeError, ValueError):
+        if 0.0 < float(written) <= _LARGEST_FACTOR:
+            return float(written)
+    return None
 
 
 def gpus(amounts: Mapping[str, object]) -> float:

@@ -63,6 +63,7 @@ class _NodeEntry(BaseModel):
     gpu: int = Field(default=0, ge=0, le=64)
     offer: str = ""
     kind: str | None = Field(default=None, max_length=63)
+    gpuFactor: float = Field(default=1.0, gt=0, le=1000)
 
 
 class _ClusterFile(BaseModel):
@@ -98,7 +99,9 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     for entry in file.nodes:
         own, found = found[: entry.gpu], found[entry.gpu :]
         price, spot = _price(path, entry, offer_price), ":spot" in entry.offer
-        made.append(Node(entry.name, _capacity(entry), price, spot=spot, kind=_kind(entry, own)))
+        made.append(
+            Node(entry.name, _capacity(entry), price, spot=spot, kind=_kind(entry, own), gpu_factor=entry.gpuFactor)
+        )
     return tuple(made)
 
 

@@ -69,6 +69,19 @@ def test_it_is_a_record_that_people_read() -> None:
     assert line == "prices parts from its next reservation on, what is reserved stays at the old ones: tested"
 
 
+def test_hours_of_gpus_of_a_node_with_a_factor_are_reserved_and_paid_by_it() -> None:
+    has = Resources(4.0, 16.0, 2.0)
+    part = {"worker": {"cpu": 1, "memory": "1Gi", "gpu": 2}, "server": {"cpu": 1, "memory": "1Gi"}}
+    cost: dict[float, list[float]] = {}
+    for factor in (1.0, 2.5):
+        one = started("gpu-hours", (Node("a", has, gpu_factor=factor),), budget={"amount": 900, "currency": "gpuh"},
+                      resources=part, maxEpochs=2)  # fmt: skip
+        one.run()
+        assert all(amount == pytest.approx(factor * 2 * seconds / 3600, abs=1e-8) for _, seconds, amount in paid(one))
+        cost[factor] = [to_amount(order.reservation) for order in one.orders()]
+    assert cost[2.5] == pytest.approx([2.5 * each for each in cost[1.0]])
+
+
 def test_a_job_that_cannot_pay_the_new_price_ends_within_its_budget() -> None:
     one = started(machine(3.6), budget=usd(2))
     one.reprice("job", machine(36_000.0))

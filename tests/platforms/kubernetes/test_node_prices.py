@@ -168,6 +168,19 @@ def test_a_node_is_of_the_kind_of_its_gpus_else_of_its_machine(labels: dict[str,
     assert NodePrices().of(node(**labels)).kind == kind
 
 
+@pytest.mark.parametrize(
+    ("written", "factor"), [("2.5", 2.5), ("0", 1.0), ("-1", 1.0), ("nan", 1.0), ("1e9", 1.0), ("two", 1.0)]
+)
+def test_a_node_says_for_how_many_an_hour_of_its_gpus_counts(
+    written: str, factor: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = node()
+    assert NodePrices().of(found).gpu_factor == 1.0
+    found["metadata"]["annotations"] = {"coach.dev/gpu-factor": written}
+    assert NodePrices().of(found).gpu_factor == factor
+    assert (f"{written!r} is no number above 0" in caplog.text) == (factor == 1.0)
+
+
 def test_an_annotation_goes_before_labels() -> None:
     found = node(**AWS)
     found["metadata"]["annotations"] = {"coach.dev/offer": "nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:hour"}

@@ -39,6 +39,11 @@ def test_a_node_of_a_cluster_file_is_of_the_kind_that_it_says_or_that_its_offer_
         "nodes:\n" + "".join(f"- {{name: n{at}, cpu: 2, memory: 4Gi{more}}}\n" for at, more in enumerate(lines))
     )
     assert [node.kind for node in cluster.parse_nodes(str(file))] == ["", "Tesla-T4", "cpu-e2_2vcpu-8gb", ""]
+    file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, gpu: 2, gpuFactor: 2.5}\n")
+    assert cluster.parse_nodes(str(file))[0].gpu_factor == 2.5
+    file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, gpuFactor: 0}\n")
+    with pytest.raises(UserError, match=r"nodes.0.gpuFactor: .*greater than 0.*value seen: 0"):
+        cluster.parse_nodes(str(file))
     file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, kind: 3}\n")
     with pytest.raises(UserError, match=r"nodes.0.kind: .*value seen: 3"):
         cluster.parse_nodes(str(file))
