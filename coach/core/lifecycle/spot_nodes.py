@@ -109,7 +109,7 @@ def _sizes(job: Job) -> list[Allocation]:
 
 
 def _book(job: Job, nodes: Iterable[Node]) -> PriceBook:
-    return job.spec.billed_by(of_nodes(nodes, job.spec.resources.worker.resources))
+    return job.spec.billed_by(of_nodes(tuple(nodes), job.spec.resources.worker.resources))
 
 
 def _holding(job: Job, sizes: Sequence[Allocation]) -> Holding:

@@ -110,7 +110,7 @@ class Attempt:
 
     @property
     def time(self) -> str:
-        """How long it may take, as `sbatch` is told."""
+        """How long it may take, as `sbatch` gets it."""
         return f"--time={math.floor(self.wall / 60)}"
 
     def tell(self, **wanted: Any) -> None:
