@@ -43,8 +43,14 @@ def test_the_picture_shows_all_rooms() -> None:
     assert {room for room in rooms if not re.search(rf"\b{room}\b", picture)} == set()
 
 
+@pytest.fixture
+def copied(tmp_path: Path) -> None:
+    """Coach, with what Python has compiled of it already: only files that are changed are compiled again."""
+    shutil.copytree(ROOT / "coach", tmp_path / "coach")
+
+
+@pytest.mark.usefixtures("copied")
 def test_a_command_is_added_by_following_the_page(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "coach", tmp_path / "coach", ignore=shutil.ignore_patterns("__pycache__"))
     (block,) = (block for block in blocks(PAGE) if block.words.startswith("file=coach/cli/"))
     file = tmp_path / block.words.removeprefix("file=")
     file.write_text(block.text)
@@ -64,8 +70,8 @@ def test_a_command_is_added_by_following_the_page(tmp_path: Path) -> None:
     assert f"coach {file.stem}" in coach(file.stem, "--help") and f" {file.stem} " in coach("--help")
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_source_of_metrics_is_added_by_following_the_page(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "coach", tmp_path / "coach", ignore=shutil.ignore_patterns("__pycache__"))
     (block,) = (block for block in blocks(PAGE) if block.words.startswith("file=coach/platforms/program_metrics/"))
     for file, before, added in (
         (block.words.removeprefix("file="), "_KINDS: dict", f"{block.text}\n\n"),
@@ -91,8 +97,8 @@ def test_a_source_of_metrics_is_added_by_following_the_page(tmp_path: Path) -> N
     assert len((tmp_path / "run.log").read_text().splitlines()) < 39  # it was stopped at the target
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_column_and_a_field_of_the_job_file_are_added_by_following_the_page(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "coach", tmp_path / "coach", ignore=shutil.ignore_patterns("__pycache__"))
     for file, before, added in (
         (
             "core/spec/job.py",

@@ -217,8 +217,9 @@ def test_a_broken_model_file_is_the_users_to_mend(gang: Gang, tmp_path: Path, na
         error = fail(gang, **epoch(tmp_path, **message))
     assert error["reason"] == reason, error
     assert words in error["message"], error
-    gang.fresh_group()
-    assert gang.epoch(1, 1, **epoch(tmp_path))["loss"] > 0, "the function did not live on"
+    if name in ("kills", "hangs beneath Python", "wrong shape"):
+        gang.fresh_group()
+        assert gang.epoch(1, 1, **epoch(tmp_path))["loss"] > 0, "the function did not live on"
 
 
 def test_a_loss_that_is_not_finite_fails_the_epoch(gang: Gang, tmp_path: Path) -> None:

@@ -156,16 +156,6 @@ def test_two_jobs_of_one_name_are_refused_also_at_once(path: Path) -> None:
     assert handle(path, FakePlatform(), body)["job"].attempts > 0
 
 
-def test_hundreds_of_submissions_at_once_are_all_taken(path: Path) -> None:
-    async def body(handler: Handler, _: FakePlatform) -> None:
-        for number in range(300):
-            handler.submit(job_of(f"j{number}", maxEpochs=1, priority=number % 3), path.parent.as_uri())
-        await handler.wait(lambda: len(handler.jobs) == 300)
-
-    jobs = handle(path, FakePlatform(epoch_seconds=5.0), body)
-    assert len(jobs) == 300 and sum(job.phase is not Phase.IDLE for job in jobs.values()) < 20
-
-
 def test_what_is_asked_of_unknown_jobs_does_no_harm(path: Path) -> None:
     async def body(handler: Handler, _: FakePlatform) -> None:
         handler.cancel("nobody")

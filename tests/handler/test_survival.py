@@ -1,4 +1,4 @@
-"""What a handler survives: a full disk, a clock that jumps, submissions by the thousand, a job that can never run."""
+"""What a handler survives: a full disk, a clock that jumps, submissions by the hundred, a job that can never run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from coach.core.cluster import Node, Resources
 from coach.core.errors import PermanentError
 from coach.core.jobs import actions as act
-from coach.core.jobs.job import LEASE_SECONDS
+from coach.core.jobs.job import LEASE_SECONDS, Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import to_money
 from coach.handler.clock import Clock
@@ -182,16 +182,16 @@ def test_a_clock_starts_no_earlier_than_what_it_follows_and_goes_on_from_there()
 # -- jobs that are too many, too large, too poor ------------------------------------------------------------
 
 
-def test_a_thousand_submissions_at_once_are_all_taken_and_all_in_the_journal(path: Path) -> None:
+def test_hundreds_of_submissions_at_once_are_all_taken_and_all_in_the_journal(path: Path) -> None:
     async def body(handler: Handler, _: FakePlatform) -> None:
-        for number in range(1000):
-            handler.submit(job_of(f"j{number}", maxEpochs=1), path.parent.as_uri())
-        await handler.wait(lambda: len(handler.jobs) == 1000)
+        for number in range(300):
+            handler.submit(job_of(f"j{number}", maxEpochs=1, priority=number % 3), path.parent.as_uri())
+        await handler.wait(lambda: len(handler.jobs) == 300)
 
     jobs = handle(path, FakePlatform(epoch_seconds=50.0), body)
-    assert len(jobs) == 1000
+    assert len(jobs) == 300 and sum(job.phase is not Phase.IDLE for job in jobs.values()) < 20
     reader = Journal.read(path)
-    assert list(reader.jobs()) == [f"j{number}" for number in range(1000)]
+    assert list(reader.jobs()) == [f"j{number}" for number in range(300)]
     reader.close()
 
 

@@ -30,19 +30,14 @@ from training.membership.messages import (
 
 from tests.functions.membership.histories import FAULTS, Plan, Violation, World, drawn
 
-HISTORIES = 10_000
-BLOCK = 1000
+#: The first history, and how many follow: few always, all in the full tier.
+BLOCKS = [pytest.param(0, 200, marks=pytest.mark.standard)]
+BLOCKS += [pytest.param(first, 1000, marks=pytest.mark.full) for first in range(0, 10_000, 1000)]
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(first, marks=pytest.mark.full if first else pytest.mark.standard)
-        for first in range(0, HISTORIES, BLOCK)
-    ],
-)
-def test_every_step_is_applied_once_and_every_history_ends(first: int) -> None:
-    for number in range(first, first + BLOCK):
+@pytest.mark.parametrize(("first", "many"), BLOCKS)
+def test_every_step_is_applied_once_and_every_history_ends(first: int, many: int) -> None:
+    for number in range(first, first + many):
         try:
             World(drawn(number)).run()
         except Violation as violation:

@@ -56,27 +56,23 @@ def test_slices_are_balanced_by_bytes_and_few_move(size: int) -> None:
         had = servers
 
 
-BLOCK = 500
+#: The first history, and how many follow: few always, all in the full tier.
+BLOCKS = [pytest.param(0, 100, marks=pytest.mark.standard)]
+BLOCKS += [pytest.param(first, 500, marks=pytest.mark.full) for first in range(0, 10_000, 500)]
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(first, marks=pytest.mark.full if first else pytest.mark.standard)
-        for first in range(0, 10_000, BLOCK)
-    ],
-)
-def test_every_update_is_applied_once_and_every_history_ends(first: int) -> None:
+@pytest.mark.parametrize(("first", "many"), BLOCKS)
+def test_every_update_is_applied_once_and_every_history_ends(first: int, many: int) -> None:
     moved = survived = 0
-    for number in range(first, first + BLOCK):
+    for number in range(first, first + many):
         world = ServedWorld(drawn(number))
         try:
             world.run()
         except Violation as violation:
             pytest.fail(f"history {number}: {violation}")
         moved, survived = moved + world.moved, survived + world.survived
-    assert moved > BLOCK, "slices migrate in these histories"
-    assert survived > BLOCK / 2, "servers die in these histories, and steps are not trained again"
+    assert moved > many, "slices migrate in these histories"
+    assert survived > many / 2, "servers die in these histories, and steps are not trained again"
 
 
 ONCE_FAILED = {

@@ -90,8 +90,9 @@ def home(tmp_path: Path) -> Iterator[StateDirectory]:
     yield found
 
 
-def test_a_leader_stopped_at_a_hundred_instants_of_its_writes_is_followed_each_time(
-    home: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("instants", [15, pytest.param(100, marks=pytest.mark.full)])
+def test_a_leader_stopped_at_any_instant_of_its_writes_is_followed_each_time(
+    home: StateDirectory, instants: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where it holds the write lock, it is named, and its end ends the wait; else the next one takes over at once.
 
@@ -100,7 +101,7 @@ def test_a_leader_stopped_at_a_hundred_instants_of_its_writes_is_followed_each_t
     monkeypatch.setattr(journal_file, "SAID_AFTER", 0.2)
     places = random.Random(100)
     held = 0
-    for term in range(2, 202, 2):
+    for term in range(2, 2 + 2 * instants, 2):
         leader = Leader(home, term)
         try:
             assert leader.begun()
@@ -135,7 +136,7 @@ def test_a_leader_stopped_at_a_hundred_instants_of_its_writes_is_followed_each_t
             leader.close()
         with contextlib.closing(sqlite3.connect(home.journal(1), isolation_level=None)) as connection:
             connection.execute("DELETE FROM records WHERE seq > 1")  # each leader begins with as much
-    print(f"{held} of 100 held the write lock")
+    print(f"{held} of {instants} held the write lock")
 
 
 def test_without_a_lease_the_next_handler_is_told_that_another_one_has_the_journal(home: StateDirectory) -> None:
