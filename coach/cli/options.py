@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from coach.cli.display.output import Format
 from coach.core.errors import CoachError
 
 #: Folders of the volume that a cluster's pods have (`coach.platforms.kubernetes.manifests`), not this machine.
@@ -33,6 +34,10 @@ class PlatformKind(StrEnum):
         return self in {PlatformKind.KUBERNETES, PlatformKind.NUCLIO}
 
 
+Output = Annotated[
+    Format,
+    typer.Option("--output", "-o", help="Output format; json and csv have all fields.", show_default=True),
+]
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")]
 MaybeFiles = Annotated[
     list[Path] | None,

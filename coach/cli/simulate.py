@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
+from coach.cli.display.output import Format, Header, console, fields, printed, table
+from coach.cli.options import Output
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
 from coach.core.money import to_amount

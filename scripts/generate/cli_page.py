@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from coach.cli.main import app
+from coach.cli.commands import COMMANDS, app
 from scripts.generate.marks import BUILT, END, between
 
 PAGE = Path("docs/reference/cli.md")
@@ -40,8 +40,7 @@ def _below(group: Any, above: Any, names: str = "") -> Iterator[tuple[str, str]]
 
 def section() -> str:
     """The commands as Markdown: first the options of many, which each of these commands only names."""
-    group: Any = typer.main.get_command(app)
-    own = {name: text for name, text in helps() if name.partition(" ")[0] in {"", *group.commands}}  # none of a package
+    own = {name: text for name, text in helps() if name.partition(" ")[0] in {"", *COMMANDS}}  # none of a package
     shown = [found for text in own.values() for found in _options(text)]
     times = Counter(meaning for _, meaning, _ in shown)
     many = {meaning: text for _, meaning, text in shown if times[meaning] >= MANY}

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from coach.cli.main import OTHER_WORDS, REPLACED, invoke
+from coach.cli.commands import OTHER_WORDS, REPLACED
+from coach.cli.main import invoke
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory

@@ -34,7 +34,8 @@ import pytest
 import typer
 import yaml
 
-from coach.cli.main import app, invoke
+from coach.cli.commands import app
+from coach.cli.main import invoke
 from coach.cli.program import split
 from coach.jobfiles.load import load_jobs
 from coach.jobfiles.training_search import load_search

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from coach.cli.main import app
+from coach.cli.commands import COMMANDS, app
 from coach.core.jobs.actions import Action
 from coach.core.jobs.reasons import Reason, State
 from coach.core.spec.job import TrainingJob
@@ -32,8 +32,8 @@ def fields(node: dict[str, Any]) -> set[str]:
 def options() -> set[str]:
     """The names of all commands and options."""
     group: Any = typer.main.get_command(app)
-    found = set(group.commands)
-    for command in group.commands.values():
+    found = set(COMMANDS)
+    for command in (group.get_command(None, name) for name in COMMANDS):
         found |= {name.lstrip("-") for one in command.params for name in (*one.opts, *one.secondary_opts)}
     return found
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coach.cli.display.line_output import Lines
-from coach.cli.display.output import Screen
+from coach.cli.display.whole_table import Screen
 from coach.core.errors import UserError
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold

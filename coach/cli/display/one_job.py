@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coach.service.schemas import EventLine
 
 
-def show(name: str, output: Format, *, events: bool) -> None:
+def show(name: str, output: Format = Format.TABLE, *, events: bool = False) -> None:
     """Print it; its events too with `events` and in json. Raises UserError for a name that there is not."""
     with operations() as coach:
         found, after = coach.job(name), 0

@@ -1,4 +1,4 @@
-"""The `-o` option of all commands, and functions that print rows in each of its formats."""
+"""The formats of `-o`, and functions that print rows in each of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-from rich.console import Console
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
-from coach.cli.display.whole_table import WholeTable
+    from coach.cli.display.whole_table import WholeTable
 
 #: The header of a column: a word, or a word and `right` or `wrap`. Other columns are not wrapped.
 Header = str | tuple[str, str]
@@ -32,22 +32,10 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-Output = Annotated[
-    Format,
-    typer.Option("--output", "-o", help="Output format; json and csv have all fields.", show_default=True),
-]
-
-
-class Screen(Console):
-    """A console that leaves a broken pipe to its caller, which may have jobs to stop."""
-
-    def on_broken_pipe(self) -> None:
-        """Raises BrokenPipeError again; rich would end the process here."""
-        raise BrokenPipeError
-
-
 def console(*, stderr: bool = False) -> Console:
     """The terminal, or plain text of a fixed width without one."""
+    from coach.cli.display.whole_table import Screen
+
     stream = sys.stderr if stderr else sys.stdout
     width = None
     if not stream.isatty():
@@ -60,6 +48,8 @@ def table(columns: Mapping[Header, Iterable[str | Text]], keys: int = 1) -> Whol
 
     `keys`: how many of the first columns say which row it is.
     """
+    from coach.cli.display.whole_table import WholeTable
+
     made = WholeTable(keys)
     for header in columns:
         name, justify = header if isinstance(header, tuple) else (header, "left")
@@ -95,4 +85,4 @@ def fields(row: Any) -> dict[str, Any]:
 
 def print_json(value: Any) -> None:
     """JSON on stdout, indented; what is not known is null."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -26,6 +26,14 @@ MIN_WRAPPED = 16
 INDENT = "  "
 
 
+class Screen(Console):
+    """A console that leaves a broken pipe to its caller, which may have jobs to stop."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError again; rich would end the process here."""
+        raise BrokenPipeError
+
+
 class WholeTable(Table):
     """A table whose first `keys` columns say which row it is."""
 

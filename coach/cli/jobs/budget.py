@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Header, Output, console, printed, table
+from coach.cli.display.output import Format, Header, console, printed, table
+from coach.cli.options import Output
 from coach.core.errors import UserError
 from coach.core.money import to_amount
 from coach.report import formatting

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, printed
-from coach.cli.options import JobName
+from coach.cli.display.output import Format, console, fields, printed
+from coach.cli.options import JobName, Output
 from coach.report import formatting
 
 if TYPE_CHECKING:

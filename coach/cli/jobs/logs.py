@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, printed
+from coach.cli.display.output import Format, console, fields, printed
 from coach.cli.jobs.events import Follow
-from coach.cli.options import JobName
+from coach.cli.options import JobName, Output
 from coach.core.errors import UserError
 
 if TYPE_CHECKING:

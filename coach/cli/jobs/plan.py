@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
-from coach.cli.options import VOLUMES, Nodes, Prices, Set, complete_job, with_prices
+from coach.cli.display.output import Format, Header, console, fields, printed, table
+from coach.cli.options import VOLUMES, Nodes, Output, Prices, Set, complete_job, with_prices
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
 from coach.report import formatting

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console
-from coach.cli.options import Bandwidth, JobName, Live, Nodes, ShareGpus
+from coach.cli.display.output import Format, console
+from coach.cli.options import Bandwidth, JobName, Live, Nodes, Output, ShareGpus
 from coach.core.errors import UserError
 from coach.core.money import to_money
 

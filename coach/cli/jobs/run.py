@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from coach.cli import program
-from coach.cli.display.output import Format, Output
+from coach.cli.display.output import Format
 from coach.cli.options import (
     VOLUMES,
     Bandwidth,
@@ -20,6 +20,7 @@ from coach.cli.options import (
     Namespace,
     Nodes,
     Notify,
+    Output,
     Placement,
     PlatformKind,
     PlatformName,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coach.cli import program
-from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
-from coach.cli.options import Live, MaybeFiles, Nodes, Prices, Python, with_prices
+from coach.cli.display.output import Format, Header, console, fields, printed, table
+from coach.cli.options import Live, MaybeFiles, Nodes, Output, Prices, Python, with_prices
 from coach.core.errors import UserError
 from coach.core.money import to_amount
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output
-from coach.cli.options import JobName
+from coach.cli.display.output import Format
+from coach.cli.options import JobName, Output
 
 
 def command(
@@ -21,6 +21,6 @@ def command(
 
     Example: coach show lenet-digits
     """
-    from coach.cli.display.one_job import show
+    from coach.cli.display import one_job
 
-    show(job, output, events=events)
+    one_job.show(job, output, events=events)

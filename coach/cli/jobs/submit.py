@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, printed
-from coach.cli.options import VOLUMES, Files, Policy, Prices, Set, with_prices
+from coach.cli.display.output import Format, console, printed
+from coach.cli.options import VOLUMES, Files, Output, Policy, Prices, Set, with_prices
 from coach.core.errors import UserError
 
 if TYPE_CHECKING:

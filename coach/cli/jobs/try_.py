@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coach.cli import program
-from coach.cli.display.output import Format, Output, console, fields, print_json
-from coach.cli.options import Python, Set
+from coach.cli.display.output import Format, console, fields, print_json
+from coach.cli.options import Output, Python, Set
 from coach.core.cluster import Role
 from coach.report import formatting
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coach.cli.display.output import Format, Output, console, fields, printed
-from coach.cli.options import JobName
+from coach.cli.display.output import Format
+from coach.cli.options import JobName, Output
 
 
 def command(job: JobName, output: Output = Format.TABLE) -> None:
@@ -14,11 +14,6 @@ def command(job: JobName, output: Output = Format.TABLE) -> None:
 
     Example: coach why lenet-digits
     """
-    from coach.cli.operations import operations
+    from coach.cli.display import lines
 
-    with operations() as coach:
-        found = coach.why_job(job)
-    if not printed(output, ({"line": line} for line in found.lines), ("line",), fields(found)):
-        screen = console()
-        for line in found.lines:
-            screen.print(line, soft_wrap=True)
+    lines.why(job, output)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
-from coach.cli.options import complete_job
+from coach.cli.display.output import Format, Header, console, fields, printed, table
+from coach.cli.options import Output, complete_job
 from coach.report import formatting
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, printed, table
+from coach.cli.display.output import Format, console, printed, table
+from coach.cli.options import Output
 from coach.core.errors import UserError
 
 if TYPE_CHECKING:

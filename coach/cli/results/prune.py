@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, fields, printed, table
-from coach.cli.options import complete_job
+from coach.cli.display.output import Format, console, fields, printed, table
+from coach.cli.options import Output, complete_job
 from coach.core.errors import UserError
 
 

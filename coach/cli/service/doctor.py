@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, printed
+from coach.cli.display.output import Format, console, printed
+from coach.cli.options import Output
 from coach.core.optional_feature import OptionalFeature
 
 

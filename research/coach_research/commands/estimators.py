@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Header, Output, console, printed, table
+from coach.cli.display.output import Format, Header, console, printed, table
+from coach.cli.options import Output
 
 
 def command(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.display.output import Format, Header, Output, console, fields, printed, table
+from coach.cli.display.output import Format, Header, console, fields, printed, table
+from coach.cli.options import Output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

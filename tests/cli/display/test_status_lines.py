@@ -6,8 +6,8 @@ import pytest
 from rich.cells import cell_len
 
 from coach.cli.display import summary, tables
-from coach.cli.display.output import Screen
 from coach.cli.display.status_lines import Running, job_lines, screen
+from coach.cli.display.whole_table import Screen
 from coach.platforms.base import Progress
 from coach.report.row_types import ForecastRow, JobRow
 from coach.report.status import job_row
