@@ -99,8 +99,9 @@ class Reducer:
         #: Jobs whose next step is to be decided, because something they wait for has changed.
         self._runnable: set[str] = set()
         self._emitted: list[act.Action] = []
-        #: When the last event came, seconds.
+        #: When the last event came, seconds; and the epoch of its job that ran until then.
         self._at = 0.0
+        self._ran: act.RunEpoch | None = None
 
     # -- the two entry points --------------------------------------------------------------------------
 
@@ -148,10 +149,10 @@ class Reducer:
         self._at = event.at
         job = self.jobs.get(event.job)
         late = is_late(job, event)
-        stopped = job.running if job else None
+        self._ran = job.running if job else None
         self.apply(event)
         if not late:
-            self._follow_up(event, stopped)
+            self._follow_up(event, self.jobs.get(event.job))
         while self._runnable or self._released:
             if self._released:
                 self._runnable |= {job.name for job in self._cluster.live if job.reason is Reason.ACCOUNT_SPENT}
@@ -224,62 +225,59 @@ class Reducer:
 
     # -- what follows from each type of event -------------------------------------------------------
 
-    def _follow_up(self, event: ev.Event, stopped: act.RunEpoch | None) -> None:
-        """What follows at once from an event that is not late; `stopped` is the epoch that ran when it came."""
-        if isinstance(event, ev.HandlerStarted):
-            self._handler_started(event)
-        elif isinstance(event, ev.NodesChanged):
-            self._capacity_changed()
-        if not isinstance(event, ev.JobEvent):
-            return  # of PolicySlow and AccountSet nothing else follows: the next decisions see them
-        job = self.jobs[event.job]
-        match event:
-            case ev.JobSubmitted():
-                self._submitted(job, event.at)
-            case ev.PodReady():
-                self._begin_when_ready(job, event.at)
-                if job.phase is Phase.DEPLOYING and not job.timer and self._unplaced(job):
-                    # The time to wait for all pods is over: the required ones suffice.
-                    self._start_deadline(job, event.at)
-            case ev.PodPending():
-                self._pod_pending(job, event)
-            case ev.PodLost():
-                self._pod_lost(job, event)
-            case ev.PodsReleased():
-                self._pods_released(job, event.at)
-            case ev.EpochFinished():
-                self._settle(job, event.at, Charge.EPOCH)
-                self._fit(job, event.at)
-            case ev.EpochFailed():
-                assert stopped is not None
-                self._epoch_failed(job, event, stopped)
-            case ev.ModelsFitted():
-                self._runnable.add(job.name)
-                if self.policy.mini_epochs and not self._probes(job):
-                    # Others may wait for the last of its mini-epochs.
-                    self._capacity_changed()
-            case ev.TimerFired():
-                self._timer_fired(job, event.at)
-            case ev.ProgramSignalled():
-                if not job.running and job.terminated_at == event.at:  # that of a running epoch is paid with it
-                    self._settle(job, event.at, Charge.RELEASE)
-            case ev.MetricNotFound():
-                if job.running:
-                    self._set_status(job, event.at, Reason.METRIC_NOT_FOUND, event.message)
-            case ev.AheadStarted() | ev.AheadLost():
-                self._ahead(job, event)
-            case ev.CancelRequested() | ev.SuspendRequested():
-                self._stop_requested(job, event)
-            case ev.PriorityChanged():
-                self._capacity_changed()  # those that wait are in another order now
-            case ev.ResumeRequested():
-                self._runnable.add(job.name)
-            case ev.PricesChanged():
-                # A running epoch goes on at its prices; one that waits looks whether it can pay now.
-                if job.phase is Phase.IDLE and not job.ended:
-                    self._runnable.add(job.name)
+    @functools.singledispatchmethod
+    def _follow_up(self, event: ev.Event, job: Job) -> None:
+        """What follows at once from an event that is not late: a method for each type from which anything does."""
 
-    def _handler_started(self, event: ev.HandlerStarted) -> None:
+    @_follow_up.register
+    def _nodes_changed(self, _: ev.NodesChanged, _job: None) -> None:
+        self._capacity_changed()
+
+    @_follow_up.register
+    def _priority_changed(self, _: ev.PriorityChanged, _job: Job) -> None:
+        self._capacity_changed()  # those that wait are in another order now
+
+    @_follow_up.register
+    def _resume_requested(self, _: ev.ResumeRequested, job: Job) -> None:
+        self._runnable.add(job.name)
+
+    @_follow_up.register
+    def _prices_changed(self, _: ev.PricesChanged, job: Job) -> None:
+        """A running epoch goes on at its prices; one that waits looks whether it can pay now."""
+        if job.phase is Phase.IDLE and not job.ended:
+            self._runnable.add(job.name)
+
+    @_follow_up.register
+    def _pod_ready(self, event: ev.PodReady, job: Job) -> None:
+        self._begin_when_ready(job, event.at)
+        if job.phase is Phase.DEPLOYING and not job.timer and self._unplaced(job):
+            # The time to wait for all pods is over: the required ones suffice.
+            self._start_deadline(job, event.at)
+
+    @_follow_up.register
+    def _epoch_finished(self, event: ev.EpochFinished, job: Job) -> None:
+        self._settle(job, event.at, Charge.EPOCH)
+        self._fit(job, event.at)
+
+    @_follow_up.register
+    def _models_fitted(self, _: ev.ModelsFitted, job: Job) -> None:
+        self._runnable.add(job.name)
+        if self.policy.mini_epochs and not self._probes(job):
+            # Others may wait for the last of its mini-epochs.
+            self._capacity_changed()
+
+    @_follow_up.register
+    def _program_signalled(self, event: ev.ProgramSignalled, job: Job) -> None:
+        if not job.running and job.terminated_at == event.at:  # that of a running epoch is paid with it
+            self._settle(job, event.at, Charge.RELEASE)
+
+    @_follow_up.register
+    def _metric_not_found(self, event: ev.MetricNotFound, job: Job) -> None:
+        if job.running:
+            self._set_status(job, event.at, Reason.METRIC_NOT_FOUND, event.message)
+
+    @_follow_up.register
+    def _handler_started(self, event: ev.HandlerStarted, _job: None) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
         for job in self._cluster.live:
             if job.running:  # its program goes on
@@ -293,23 +291,26 @@ class Reducer:
             else:
                 self._runnable.add(job.name)
 
-    def _submitted(self, job: Job, at: float) -> None:
+    @_follow_up.register
+    def _submitted(self, event: ev.JobSubmitted, job: Job) -> None:
         nodes = [self.nodes.all] if job.spec.spot is None else spot_nodes.by_kind(self.nodes.all)
         plans = [plan_alone(job, job.minimum, kind) for kind in nodes]
         if isinstance(plan := plans[-1], Pending) and all(isinstance(one, Pending) for one in plans):
-            self._finish(job, at, Reason.NEVER_FITS, plan.message)
+            self._finish(job, event.at, Reason.NEVER_FITS, plan.message)
             return
         self._runnable.add(job.name)
 
-    def _timer_fired(self, job: Job, at: float) -> None:
+    @_follow_up.register
+    def _timer_fired(self, event: ev.TimerFired, job: Job) -> None:
         if job.phase is Phase.DEPLOYING:
-            self._start_deadline(job, at)
+            self._start_deadline(job, event.at)
         elif job.phase is Phase.RUNNING:
-            self._extend(job, at)
+            self._extend(job, event.at)
         elif job.phase is Phase.IDLE:
             self._runnable.add(job.name)
 
-    def _pod_pending(self, job: Job, event: ev.PodPending) -> None:
+    @_follow_up.register
+    def _pod_pending(self, event: ev.PodPending, job: Job) -> None:
         """What the first pods wait for, the job waits for. One that grows has not stopped.
 
         A program's pods start together or not at all: where they find no room, fewer of them start.
@@ -326,7 +327,8 @@ class Reducer:
                 message += f"; spec.spot: on {job.on.value} nodes alone"
             self._set_status(job, event.at, reason, message)
 
-    def _pod_lost(self, job: Job, event: ev.PodLost) -> None:
+    @_follow_up.register
+    def _pod_lost(self, event: ev.PodLost, job: Job) -> None:
         if job.running and self._survives(job, event):
             self._settle(job, event.at, Charge.EPOCH)  # from now on the pod costs nothing
             self._capacity_changed()
@@ -362,18 +364,22 @@ class Reducer:
         may_go = lost.pod.role is not Role.SCHEDULER
         return job.spec.elastic and whole and may_go and by_chance and bool(others)
 
-    def _pods_released(self, job: Job, at: float) -> None:
+    @_follow_up.register
+    def _pods_released(self, event: ev.PodsReleased, job: Job) -> None:
         ended = Charge.GRACE if job.terminated_at == job.billed_until else Charge.RELEASE
-        self._settle(job, at, Charge.EPOCH if job.running else ended)
+        self._settle(job, event.at, Charge.EPOCH if job.running else ended)
         if job.phase is Phase.ENDING:
-            self._finish_ending(job, at)
+            self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
-            self._fill(job, at)
+            self._fill(job, event.at)
         self._capacity_changed()
         if job.reason not in REFUSED and (refused := self._refused()):
-            self._set_timer(refused[0], at, at + COUNTED)
+            self._set_timer(refused[0], event.at, event.at + COUNTED)
 
-    def _epoch_failed(self, job: Job, event: ev.EpochFailed, order: act.RunEpoch) -> None:
+    @_follow_up.register
+    def _epoch_failed(self, event: ev.EpochFailed, job: Job) -> None:
+        order = self._ran
+        assert order is not None
         ended = event.reason is Reason.PROGRAM_ENDED
         away = {pod.node for pod in job.billed_pods} - {node.name for node in self.nodes.available}
         charge = Charge.EPOCH if ended else Charge.FAILED
@@ -405,7 +411,8 @@ class Reducer:
             if not job.pods:  # they were lost with it: none is to be released
                 self._capacity_changed()
 
-    def _stop_requested(self, job: Job, event: ev.CancelRequested | ev.SuspendRequested) -> None:
+    @_follow_up.register
+    def _stop_requested(self, event: ev.CancelRequested | ev.SuspendRequested, job: Job) -> None:
         if job.spec.program is not None and self._ends(job) and (isinstance(event, ev.CancelRequested) or event.now):
             self._emit(act.KillProgram(event.at, job.name))
         if job.ended or job.phase is Phase.ENDING:
@@ -510,7 +517,8 @@ class Reducer:
         self._emit(act.QueueAhead(self._at, job.name, wanted, seconds, cost))
         return wanted
 
-    def _ahead(self, job: Job, event: ev.AheadStarted | ev.AheadLost) -> None:
+    @_follow_up.register
+    def _ahead(self, event: ev.AheadStarted | ev.AheadLost, job: Job) -> None:
         """The gang that was queued ahead is there: what trains ends, with a checkpoint, and makes way."""
         in_order = job.group and job.phase in (Phase.IDLE, Phase.FITTING, Phase.RUNNING)
         if isinstance(event, ev.AheadLost) or not in_order:
