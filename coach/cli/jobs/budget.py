@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coach.report.row_types import AccountRow, JobDetails
 
 app = typer.Typer(
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Budgets over jobs: what a team may spend in a month.\n\n"
