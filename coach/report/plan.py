@@ -133,13 +133,9 @@ def _row(  # noqa: PLR0917
 
 def _times(one: Interval, other: Interval) -> Interval:
     """The product of two independent estimates: their relative spreads add in quadrature."""
-
-    def spread(bound: str) -> float:
-        pairs = ((getattr(each, bound), each.expected) for each in (one, other))
-        return math.hypot(*(math.log(at / middle) if at > 0 and middle > 0 else 0.0 for at, middle in pairs))
-
+    down, up = (math.hypot(*both) for both in zip(one.spreads, other.spreads, strict=True))
     expected = one.expected * other.expected
-    return Interval(expected * math.exp(-spread("low")), expected, expected * math.exp(spread("high")))
+    return Interval(expected * math.exp(-down), expected, expected * math.exp(up))
 
 
 def _fixed_seconds(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Interval:

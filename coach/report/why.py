@@ -1,10 +1,14 @@
-"""Why a job waits, or has its allocation: the last decision as text, with present numbers."""
+"""Why a job waits, or has its allocation: the last decision with present numbers, as data and as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from coach.core.cluster import NOTHING, Node, Resources, Taken, by_node, without
+from coach.core.cluster import NOTHING, Allocation, Node, Resources, Taken, by_node, without
+from coach.core.errors import UserError
+from coach.core.estimation.interval import Interval
+from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import CURVE_EPOCHS, EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
@@ -13,10 +17,12 @@ from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.lifecycle.enough_money import enough
 from coach.core.lifecycle.start_forecast import expected_starts
 from coach.core.money import to_amount
+from coach.handler.resume_rules import refuse_resume
 from coach.report import formatting
-from coach.report.choices import considered
+from coach.report.choices import Choice, considered
 from coach.report.formatting import ORPHAN
 from coach.report.models import curve_words, speed_words
+from coach.report.row_types import Action, ChoiceRow, Step, Why, bounds
 from coach.report.status import device_use, shown_allocation
 
 #: Reasons to wait that another job's end, or a larger cluster, would change.
@@ -26,6 +32,10 @@ _MAX_ALTERNATIVES = 8
 #: GPUs that compute for a smaller part of the time wait for something else: data, the CPU, or each other.
 LOW_USE = 0.5
 _MORE = ": more workers will not help before the data comes faster"
+#: Allocations in the answer, at most: the chosen one, then those one step away, then the others.
+MAX_ALTERNATIVES = 16
+#: Names of jobs before it in the queue, at most.
+MAX_BEFORE = 20
 #: Other jobs that are named, at most.
 _MAX_NAMED = 5
 
@@ -38,22 +48,48 @@ def why(
     taken: Sequence[Taken] = (),
     *,
     orphan: bool = False,
-) -> list[str]:
-    """Lines about `job`, one of `jobs`, on a cluster of `nodes`, of which others have `taken`; the
-    most important first.
+) -> Why:
+    """The reasons of `job`, one of `jobs`, on a cluster of `nodes`, of which others have `taken`.
+
+    Of its lines the most important come first.
 
     `orphan`: it has not ended, but no handler has its journal.
     """
+    waits = not job.ended and not job.pods and not job.suspend
+    starts_in = expected_starts(jobs.values(), without(nodes, taken), now).get(job.name) if waits else None
+    before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)]
+    at = shown_allocation(job) or job.desired
+    known = not job.ended and at is not None and forecast.predicted_seconds(job, at, 1.0) is not None
+    choices = considered(job, at, job.reasons) if known and at is not None else []
+    alternatives = _alternatives(job, choices)
+    room = {node.name: free_words(node, jobs, taken) for node in nodes}
     if orphan and job.reason not in RESUMABLE:
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(job.full_epoch_count, 'epoch')}"
-        return [state, *_next_command(job), f"Money: {_spent(job, now)}"]
+        lines = [state, *_next_command(job), f"Money: {_spent(job, now)}"]
+    else:
+        lines = _lines(job, now, list(_queue(job, jobs, room, before, starts_in)), choices)
+    return Why(
+        lines=lines,
+        state=job.state.value,
+        reason=job.reason.value,
+        summary=_summary(job, alternatives),
+        steps=[_step(job, step) for step in job.reasons],
+        alternatives=alternatives,
+        queue=len(before) + 1 if waits else None,
+        before=before[:MAX_BEFORE] if waits else [],
+        starts_in=starts_in,
+        blockers=[requested_words(job), *room.values()] if waits else [],
+        actions=list(_actions(job)),
+    )
+
+
+def _lines(job: Job, now: float, queue: Sequence[str], choices: Sequence[Choice]) -> list[str]:
     about = f" ({job.message})" if job.message else ""
     lines = [f"{job.name} is {job.state.value}: {job.reason.words}{about}"]
     if job.ended:
-        lines += _next_command(job)
-        return lines
+        return [*lines, *_next_command(job)]
     if job.reason in _FOR_ROOM or job.state is State.QUEUED:
-        lines += _queue(job, jobs, nodes, taken, now)
+        lines += queue
     if job.reason in RESUMABLE:
         lines += _next_command(job)
     lines += devices(job)
@@ -64,7 +100,7 @@ def why(
     if job.reasons and job.pods:
         lines.append(f"Decided for {'a mini-epoch' if job.kind is EpochKind.PROBE else 'an epoch'} with {job.desired}:")
         lines += [f"  {step.text(job.name)}" for step in job.reasons]
-    lines += _alternatives(job)
+    lines += _considered(job, choices)
     lines += _changes(job)
     lines += _known(job, now)
     lines.append(_money(job, now))
@@ -139,17 +175,19 @@ def requested_words(job: Job) -> str:
 
 
 def _queue(
-    job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], taken: Sequence[Taken], now: float
+    job: Job,
+    jobs: Mapping[str, Job],
+    room: Mapping[str, str],
+    before: Sequence[str],
+    start: Interval | None,
 ) -> Iterator[str]:
     """The jobs before it, and the jobs that hold the capacity."""
-    before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)]
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
-    for node in nodes:
-        held = {other.name: sum(one.pod.node == node.name for one in other.pods.values()) for other in jobs.values()}
+    for node, free in room.items():
+        held = {other.name: sum(one.pod.node == node for one in other.pods.values()) for other in jobs.values()}
         by = "; ".join(f"{name} has {formatting.count(count, 'function')}" for name, count in held.items() if count)
-        yield f"{free_words(node, jobs, taken)}{'; ' + by if by else ''}"
+        yield f"{free}{'; ' + by if by else ''}"
     yield requested_words(job)
-    start = expected_starts(jobs.values(), without(nodes, taken), now).get(job.name)
     if start is None:
         yield "When it starts is not known: it depends on a job whose end nothing predicts"
     else:
@@ -163,21 +201,20 @@ def _named(names: Sequence[str]) -> str:
     return f": {', '.join(names[:_MAX_NAMED])}{more}"
 
 
-def _alternatives(job: Job) -> Iterator[str]:
+def _considered(job: Job, choices: Sequence[Choice]) -> Iterator[str]:
     """The predicted time and cost of an epoch with other allocations, and why the job does not have them.
 
     Of many allocations only those one step away.
     """
-    at = shown_allocation(job) or job.desired
-    seconds = forecast.predicted_seconds(job, at, 1.0) if at else None
-    if at is None or seconds is None:
+    if not choices:
         return
+    at, others = choices[0].allocation, choices[1:]
     currency = job.price_book.currency
     lines = []
-    others = considered(job, at, job.reasons)[1:]
     if len(others) > _MAX_ALTERNATIVES:
-        steps = ((one, one.allocation.workers - at.workers, one.allocation.servers - at.servers) for one in others)
-        others = [one for one, workers, servers in steps if abs(workers) + abs(servers) == 1]
+        others = [one for one in others if _steps(one.allocation, at) == 1]
+    seconds = forecast.predicted_seconds(job, at, 1.0)
+    assert seconds is not None
     for one in others:
         time = forecast.predicted_seconds(job, one.allocation, 1.0)
         assert time is not None
@@ -265,3 +302,67 @@ def _money(job: Job, now: float) -> str:
             f"{formatting.amount(plan.spare)} for speed"
         )
     return spent
+
+
+def _summary(job: Job, alternatives: list[ChoiceRow]) -> str:
+    words = job.reason.words
+    at = shown_allocation(job)
+    if job.ended or job.running is None or at is None:
+        return f"{words}: {job.message}" if job.message else words
+    if job.kind is EpochKind.PROBE:
+        return f"measures the speed of {at} in a mini-epoch, which trains too"
+    others = [one for one in alternatives[1:] if one.pace > -1]
+    if not others:
+        return f"trains with {at}"
+    best = max(others, key=lambda one: one.pace)
+    other = Allocation(best.workers, best.servers)
+    if best.pace > 0:
+        because = f"{best.verdict}, {best.reason}" if best.reason else best.verdict
+        return f"trains with {at}, not {other}, which is predicted {best.pace:.0%} faster: {because}"
+    return f"trains with {at}: {1 / (1 + best.pace) - 1:.0%} faster than the next best, {other}"
+
+
+def _step(job: Job, step: DecisionStep) -> Step:
+    return Step(
+        kind=step.kind.value,
+        before=None if step.before is None else step.before.cell,
+        after=None if step.after is None else step.after.cell,
+        reason=step.reason,
+        gain=step.gain,
+        unit=step.unit,
+        cost=step.cost,
+        text=step.text(job.name),
+    )
+
+
+def _alternatives(job: Job, choices: Sequence[Choice]) -> list[ChoiceRow]:
+    """The chosen allocation, then the nearest ones, MAX_ALTERNATIVES at most."""
+    nearest = sorted(choices, key=lambda one: _steps(one.allocation, choices[0].allocation))
+    return [
+        replace(
+            one.row,
+            cost=forecast.predicted_cost(job, one.allocation),
+            **bounds("seconds", forecast.predicted_seconds(job, one.allocation, 1.0)),
+        )
+        for one in nearest[:MAX_ALTERNATIVES]
+    ]
+
+
+def _steps(one: Allocation, other: Allocation) -> int:
+    return abs(one.workers - other.workers) + abs(one.servers - other.servers)
+
+
+def _actions(job: Job) -> Iterator[Action]:
+    try:
+        refuse_resume(job, 0)
+    except UserError:
+        pass
+    else:
+        yield Action(action="resume", text="Resume", command=f"coach resume {job.name}")
+    if job.ledger.budget is not None and job.state is not State.SUCCEEDED:
+        command = f"coach resume {job.name} --add-budget AMOUNT"
+        yield Action(action="add-budget", text="Add budget", command=command)
+    if not job.ended and job.reason not in RESUMABLE:
+        yield Action(action="suspend", text="Suspend", command=f"coach suspend {job.name}")
+    if not job.ended:
+        yield Action(action="cancel", text="Cancel", command=f"coach cancel {job.name}")

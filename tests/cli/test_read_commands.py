@@ -151,7 +151,7 @@ def test_why_names_the_gpus_that_a_job_waits_for() -> None:
     for name in ("first", "second"):
         world.submit(spec(name, resources={"worker": worker}, workers={"max": 1}), FaultyDynamics())
     world.run(until=lambda: len(world.job("first").epochs) >= 1)
-    lines = why(world.job("second"), world.reducer.jobs, nodes, world.now)
+    lines = why(world.job("second"), world.reducer.jobs, nodes, world.now).lines
     assert any(line.startswith("its smallest gang") and line.endswith(" and 1 GPU") for line in lines), lines
     assert any(re.match(r"a: .* GiB and 0 of 1 GPUs free; first has", line) for line in lines), lines
     assert any(re.match(r"b: .* GiB free", line) for line in lines)
@@ -626,6 +626,6 @@ def test_a_job_that_holds_nothing_is_not_said_to_have_been_decided_for() -> None
     world.submit(spec("first", budget=BUDGET), FaultyDynamics())
     world.run(until=lambda: len(world.job("first").full_epochs) >= 1)
     job = world.job("first")
-    assert any(line.startswith("Decided for ") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))
+    assert any(line.startswith("Decided for ") for line in why(job, {"first": job}, nodes(1, 4.0), world.now).lines)
     job.pods = {}
-    assert not any(line.startswith("Decided") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))
+    assert not any(line.startswith("Decided") for line in why(job, {"first": job}, nodes(1, 4.0), world.now).lines)

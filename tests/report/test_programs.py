@@ -55,7 +55,7 @@ def test_a_plan_knows_what_a_change_took_of_an_earlier_job_and_what_it_reached()
 def test_why_events_and_the_figure_say_what_a_change_did_to_the_batch() -> None:
     job, records = trained()
     running = fold(records[: next(i for i, one in enumerate(records) if getattr(one, "token", "") == "own.6")])
-    said = why(running["own"], running, NODES, 300.0)
+    said = why(running["own"], running, NODES, 300.0).lines
     assert "With 4 workers: a batch a worker: 4 times as many samples a step as with 1 worker" in said
     assert any(line.startswith("A change of its workers starts it again, and takes 10") for line in said)
     events = [line.text for line in history(records)]

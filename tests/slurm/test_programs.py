@@ -95,7 +95,7 @@ def test_a_larger_job_is_not_asked_for_where_others_hold_the_nodes(slurm: SlurmC
 
     def then(handler: Handler, event: Any) -> None:
         if isinstance(event, ev.EpochFinished):
-            said.extend(why(handler.jobs["own"], handler.jobs, (), handler.now()))
+            said.extend(why(handler.jobs["own"], handler.jobs, (), handler.now()).lines)
 
     spec = job(tmp_path, workers={"min": 1, "max": 4}, resumes=True, target=0.06)
     trained, _ = train(tmp_path, spec, then=then)
@@ -114,7 +114,7 @@ def test_a_change_that_would_wait_in_the_queue_is_not_worth_it(slurm: SlurmClust
 
     def then(handler: Handler, event: Any) -> None:
         if isinstance(event, ev.EpochFinished):
-            said.extend(why(handler.jobs["own"], handler.jobs, (), handler.now()))
+            said.extend(why(handler.jobs["own"], handler.jobs, (), handler.now()).lines)
 
     spec = job(tmp_path, workers={"min": 1, "max": 3}, resumes=True, target=0.06, slurm={"options": ["--nodelist=n0"]})
     trained, records = train(tmp_path, spec, then=then)

@@ -36,7 +36,7 @@ def lines(world: World, reason: Reason | None) -> str:
     if reason is not None:
         job = jobs["digits"]
         job.state, job.reason, job.message = reason.state or State.FAILED, reason, "what exactly"
-    said = why(jobs["digits"], jobs, world.reducer.nodes.all, world.history[-1].at, orphan=reason is None)
+    said = why(jobs["digits"], jobs, world.reducer.nodes.all, world.history[-1].at, orphan=reason is None).lines
     return "\n  ".join([reason.value if reason else "(no handler)", *said]) + "\n"
 
 

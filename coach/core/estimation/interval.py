@@ -40,6 +40,16 @@ class Interval:
         """Scaled by `factor` >= 0."""
         return Interval(self.low * factor, self.expected * factor, self.high * factor)
 
+    @property
+    def spreads(self) -> tuple[float, float]:
+        """How far the bounds are from the expected value, as logarithms of ratios; 0 where one of them is not positive.
+
+        Those of a product of independent estimates add in quadrature.
+        """
+        if self.expected <= 0.0:
+            return 0.0, 0.0
+        return math.log(self.expected / self.low) if self.low > 0.0 else 0.0, math.log(self.high / self.expected)
+
     def holds(self, value: float) -> bool:
         """Whether `value` lies inside."""
         return self.low <= value <= self.high

@@ -43,7 +43,7 @@ class AccountForecast:
 
 def account_forecast(accounts: Accounts, account: Account, jobs: Sequence[Job], at: float) -> AccountForecast | None:
     """The forecast at `at` of an account that pays `jobs`, which have not ended; None if nothing is known."""
-    rests = [(rest.seconds, rest.cost) for job in jobs if (rest := forecast.rest(job)) and _finite(rest)]
+    rests = [(rest.seconds, rest.cost) for job in jobs if (rest := forecast.rest(job)) and rest.finite]
     period = account.period
     length = _length(period, at)
     first = account.payments.times[0] if account.payments.times else at
@@ -60,10 +60,6 @@ def account_forecast(accounts: Accounts, account: Account, jobs: Sequence[Job], 
         _runs_out(account, rests, sum(paid) / past, at, YEAR if period.kind == EVER else horizon),
         len(jobs) - len(rests),
     )
-
-
-def _finite(rest: forecast.Rest) -> bool:
-    return math.isfinite(rest.seconds.high) and math.isfinite(rest.cost.high)
 
 
 def _length(period: Period, at: float) -> float:

@@ -82,6 +82,11 @@ class Rest:
     cost: Interval
     epoch_seconds: float
 
+    @property
+    def finite(self) -> bool:
+        """Whether it has bounds: of a job that may never reach its target there are none."""
+        return math.isfinite(self.seconds.high) and math.isfinite(self.cost.high)
+
 
 # -- predictions ------------------------------------------------------------------------------------------
 
@@ -241,8 +246,8 @@ def rest(job: Job) -> Rest | None:
     seconds = predicted_seconds(job, at, 1.0)
     if seconds is None or seconds.expected <= 0:
         return None
-    up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
-    lower = _spread(epochs.expected, epochs.low), _spread(seconds.expected, seconds.low)
+    lower, upper = zip(epochs.spreads, seconds.spreads, strict=True)
+    up = math.hypot(*upper)
     # The fewest epochs that are possible are a likely end, not a tail: half of these take less than expected.
     fewest = job.spec.target is not None and round(epochs.low - _needed(job), 6) <= 0.0
     down = sum(lower) if fewest else math.hypot(*lower)
@@ -273,14 +278,10 @@ def time_left(job: Job, now: float) -> Interval | None:
 def whole_job(job: Job) -> JobForecast | None:
     """What the whole job is predicted to take, before its next epoch; None where `rest` is None or not finite."""
     left = rest(job)
-    if left is None or not (math.isfinite(left.seconds.high) and math.isfinite(left.cost.high)):
+    if left is None or not left.finite:
         return None
     seconds, cost = left.seconds + job.run_seconds, left.cost + to_amount(job.ledger.spent)
     return JobForecast((seconds.low, seconds.expected, seconds.high), (cost.low, cost.expected, cost.high))
-
-
-def _spread(bound: float, expected: float) -> float:
-    return math.log(bound / expected) if bound > 0 and expected > 0 else 0.0
 
 
 def _cost(job: Job, allocation: Allocation, seconds: float) -> float:

@@ -22,10 +22,10 @@ from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.rows import Rows
+from coach.report.why import why
 from coach.service.job_history import Stories
 from coach.service.local.quick import SHAPE
 from coach.service.views.answers import job_detail
-from coach.service.views.explanation import explanation
 
 #: Seconds between two looks; how many times as long as making one took passes before the next; seconds after which one
 #: with a prediction of time is made anew.
@@ -93,10 +93,11 @@ class Views:
         self._at[name] = began
         job = self._handler.jobs[name]
         row, now = self._rows.view(job, self._handler.now()), self._handler.now()
-        why = explanation(job, self._handler.jobs, *self._journal.nodes(), now)
-        row = replace(row, seq=self._journal.last_seq(), starts_in=why.starts_in)
+        live, (nodes, taken) = self._handler.jobs, self._journal.nodes()
+        found = why(job, live, nodes, now, taken)
+        row = replace(row, seq=self._journal.last_seq(), starts_in=found.starts_in)
         books = self._stories.books(StoredJob(job, self._journal.path, True))
-        made = {"at": now, "waits": waits(job), "why": asdict(why)}
+        made = {"at": now, "waits": waits(job), "why": asdict(found)}
         detail = asdict(job_detail(job, row, books, self._home))
         self._journal.save_view(name, row.seq, SHAPE, _json(asdict(row) | made), _json(detail))
         return time.monotonic() - began

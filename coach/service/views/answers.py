@@ -31,13 +31,12 @@ from coach.report.model_card import chosen_epoch, model_card
 from coach.report.models import curve_words, speed_rows, speed_words
 from coach.report.row_types import JobDetail, JobDetails, JobList, Why
 from coach.report.status import epoch_rows, forecast_rows
-from coach.report.why import device_use_words, devices, waiting
+from coach.report.why import device_use_words, devices, waiting, why
 from coach.service import schemas
 from coach.service.function_logs import log_files, read
 from coach.service.job_history import Books, Stories
 from coach.service.operations import NoSuchJobError, ReadOnlyError, Service
 from coach.service.views.cluster import node_rows, queue_rows
-from coach.service.views.explanation import explanation
 from coach.service.views.models import refuse_program
 
 #: Rows of the journal in one answer, at most.
@@ -178,8 +177,8 @@ class Answers:
     async def why_job(self, name: str) -> Why:
         """Why a job waits, or has its allocation."""
         service = self.service
-        past, others = service.past(name), service.others(name)
-        return explanation(past.job, *others, service.handler.now(), orphan=past.orphan)
+        past, (others, nodes, taken) = service.past(name), service.others(name)
+        return why(past.job, others, nodes, service.handler.now(), taken, orphan=past.orphan)
 
     async def compare_jobs(self, names: Sequence[str]) -> Comparison:
         """Jobs side by side."""

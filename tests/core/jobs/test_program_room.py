@@ -109,7 +109,7 @@ def test_a_change_pays_for_the_wait_that_the_queue_expects() -> None:
     for _ in range(60):
         cluster.report()
         assert not cluster.missing(), "a month in the queue is not worth it"
-    said = why(cluster.job, cluster.reducer.jobs, NODES, cluster.now)
+    said = why(cluster.job, cluster.reducer.jobs, NODES, cluster.now).lines
     assert "The cluster's queue is expected to let another worker wait 30d00h" in said
     cluster.send(ev.WaitExpected(cluster.now, "job", 0.0))
     cluster.grows()

@@ -61,7 +61,7 @@ def test_a_running_epoch_is_paid_as_it_was_reserved_and_the_next_one_by_the_new_
 def test_it_is_a_record_that_people_read() -> None:
     one = started(machine(3.6))
     one.reprice("job", machine(7.2))
-    said = why(one.job(), one.reducer.jobs, one.reducer.nodes.all, one.now)[-1]
+    said = why(one.job(), one.reducer.jobs, one.reducer.nodes.all, one.now).lines[-1]
     assert "USD an hour for what it holds" in said
     assert "; from its next reservation on 2.88 an hour, as the price has changed" in said, said
     (line,) = [each.text for each in history(one.history) if "prices" in each.text]

@@ -76,7 +76,7 @@ def keeping(then: list[list[str]]) -> Callable[[Handler], None]:
 
     def note(handler: Handler) -> None:
         if "own" in handler.jobs and handler.jobs["own"].pods:
-            then.append(why(handler.jobs["own"], handler.jobs, (), handler.now()))
+            then.append(why(handler.jobs["own"], handler.jobs, (), handler.now()).lines)
 
     return note
 

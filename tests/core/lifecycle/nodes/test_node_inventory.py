@@ -54,7 +54,7 @@ def test_a_job_waits_for_the_node_that_alone_can_hold_it_and_says_so() -> None:
     job = world.job()
     assert job.state is State.WAITING and not job.pods
     assert "1 worker x 1 cpu" in job.message and "1 of 2 nodes is unavailable: large" in job.message
-    said = why(job, world.reducer.jobs, world.reducer.nodes.available, world.now)
+    said = why(job, world.reducer.jobs, world.reducer.nodes.available, world.now).lines
     assert said[0].startswith("job is Waiting: waits for unavailable nodes (needs 1 scheduler x 0.1 cpu")
     world.run(until=lambda: job.phase is Phase.RUNNING)
     assert world.now >= lost_at + 100 and "large" in on(world)
@@ -68,7 +68,7 @@ def test_what_others_hold_is_not_free() -> None:
     world = World.of(nodes(1, 2.0), shadow=True)
     world.send(ev.NodesChanged(world.now, (), taken=held))
     world.submit(spec(maxEpochs=2))
-    said = why(world.job(), world.reducer.jobs, world.reducer.nodes.there, world.now, held)
+    said = why(world.job(), world.reducer.jobs, world.reducer.nodes.there, world.now, held).lines
     assert "node-0: 0.5 of 2 cores and 4.0 of 64.0 GiB free; others hold 1.5 cores and 60.0 GiB" in said
     assert "When it starts is not known: it depends on a job whose end nothing predicts" in said
 

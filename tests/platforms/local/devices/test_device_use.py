@@ -74,7 +74,7 @@ def test_each_epoch_says_what_its_gpus_did_meanwhile(tmp_path: Path, monkeypatch
 
                 await handler.wait(looked)
                 job = handler.jobs["a"]
-                lines.extend(why(job, handler.jobs, [], handler.now()))
+                lines.extend(why(job, handler.jobs, [], handler.now()).lines)
                 series = {
                     (one.name, *one.labels.values()): one.value for kind in _Jobs._live([job]) for one in kind.samples
                 }
