@@ -111,8 +111,8 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
         elif exclusive in node:
             schema[limit] = node[exclusive]
             schema[exclusive] = True
-    if rules and (found := crd_rules.for_field(at, node)):
-        schema["x-kubernetes-validations"] = found
+    if rules and (found := crd_rules.RULES.get(at)):
+        schema["x-kubernetes-validations"] = list(found)
     if node.get("anyOf") == _INT_OR_STRING:
         # The length bounds what a rule about the text may cost.
         return {

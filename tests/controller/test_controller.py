@@ -261,9 +261,13 @@ def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(reco
         status = await cluster.until("wrong", bool)
         assert holds(status) == {"Failed": True} and status["reason"] == "Invalid"
         assert status["message"].startswith('spec.model.file: outside of what is allowed ("/etc/passwd")')
+        await cluster.apply("at-odds", tmp_path, mode="async", clip={"norm": 1})
+        status = await cluster.until("at-odds", bool)
+        assert status["message"].startswith("spec.clip: not in asynchronous mode")
         assert not service.jobs
-        await cluster.ask("DELETE", "wrong")
-        await cluster.gone("wrong")
+        for name in ("wrong", "at-odds"):
+            await cluster.ask("DELETE", name)
+            await cluster.gone(name)
 
     reconciled(body, FakePlatform())
 

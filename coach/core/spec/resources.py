@@ -224,7 +224,9 @@ class RoleResources(SpecModel):
     """Whole GPU devices."""
     gpu_resource: GpuResource | None = Field(default=None, examples=["amd.com/gpu", "nvidia.com/mig-1g.10gb"])
     """On Kubernetes: the extended resource of its GPUs; without it nvidia.com/gpu."""
-    claims: tuple[ObjectName, ...] = Field(default=(), max_length=8, examples=[["single-gpu"]])
+    claims: tuple[Annotated[ObjectName, Field(description="The name of one.")], ...] = Field(
+        default=(), max_length=8, examples=[["single-gpu"]]
+    )
     """On Kubernetes: ResourceClaimTemplates, of each of which a pod gets a claim. Their devices are not counted."""
 
     def _conflicts(self) -> Iterator[CrossFieldError]:
