@@ -286,7 +286,8 @@ def _money(job: Job, now: float) -> str:
     if job.billed_pods and job.billed_book != (book := job.book_on(job.price_book.on(by_node(job.billed_pods)))):
         rate = book.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
         spent += f"; from its next reservation on {formatting.amount(rate)} an hour, as the price has changed"
-    each = forecast.epoch_budget(job)
+    plan = forecast.spending_plan(job)
+    each = forecast.epoch_budget_by(job, plan, None)
     if each is not None:
         spent += (
             f"; the next epoch may cost {formatting.amount(each)} {currency}"
@@ -294,7 +295,6 @@ def _money(job: Job, now: float) -> str:
             else "; what is left is for the cheapest allocation, "
             f"as {forecast.epochs_to_provide_for(job):.0f} epochs may remain"
         )
-    plan = forecast.spending_plan(job)
     if plan is not None and plan.spare > 0.0:
         spent += (
             f"; kept for {plan.provided} epochs at {formatting.amount(plan.cheapest)}, at a chance of "
