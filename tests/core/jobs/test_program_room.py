@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation, Node, Placement, PodId, Resources
 from coach.core.jobs import actions as act
@@ -209,6 +211,41 @@ def test_a_handler_that_starts_has_nothing_queued() -> None:
     assert job.running is not None
     cluster.send(ev.HandlerStarted(cluster.now, NODES, kept=tuple(job.pods), programs_outlive=True))
     assert job.ahead is None and job.ledger.reserved == job.running.reservation
+
+
+@given(st.lists(st.sampled_from(["report", "start", "there", "lost", "no room", "fail", "pod", "wait"]), max_size=60))
+@settings(max_examples=25, deadline=None)
+def test_whatever_happens_to_a_gang_that_is_queued_ahead_the_money_is_kept(story: list[str]) -> None:
+    cluster = ahead()
+    job = cluster.job
+    for what in story:
+        cluster.now += 1.0
+        running, now = job.running, cluster.now
+        match what:
+            case "report" if running is not None and job.stopping != running.token:
+                cluster.report()
+            case "start":
+                cluster.start()
+            case "there":
+                cluster.send(ev.AheadStarted(now, "job"))
+            case "lost":
+                cluster.send(ev.AheadLost(now, "job", "a node failed"))
+            case "no room":
+                cluster.no_room()
+            case "fail" if running is not None:
+                cluster.send(ev.EpochFailed(now, "job", running.token, Reason.DISRUPTED, "makes way", 0))
+            case "pod" if job.pods:
+                cluster.send(ev.PodLost(now, "job", next(iter(job.pods)), Reason.FUNCTION_LOST, "gone"))
+            case "wait":
+                cluster.send(ev.WaitExpected(now, "job", 60.0))
+        conserved(job)
+        assert (job.ahead is None) == (job.ahead_money == 0) or job.ahead_since is not None
+        assert job.reserved >= 0 and (job.running is None or job.reserved <= job.running.reservation)
+    cluster.send(ev.CancelRequested(cluster.now + 1.0, "job"))
+    if job.running is not None:
+        cluster.send(ev.EpochFailed(cluster.now + 2.0, "job", job.running.token, Reason.CANCELLED_BY_USER, "", 0))
+    assert job.ended and job.ahead is None and job.ledger.reserved == 0
+    conserved(job)
 
 
 def test_it_does_not_try_again_at_once_but_some_time_later() -> None:
