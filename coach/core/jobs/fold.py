@@ -71,6 +71,8 @@ def _happened(job: Job, event: ev.Event) -> Phase | None:
             job.queue_wait = event.seconds
         case ev.AheadStarted():
             job.ahead_since = event.at
+        case ev.AheadLost() if job.ahead is not None:
+            job.missed, job.missed_at = (*job.missed, job.ahead), event.at
         case ev.CancelRequested():
             job.cancel = job.cancel or not job.ended
         case ev.SuspendRequested():
