@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from coach.core.spec.types import IN_WORDS
+from coach.core.spec.types import IN_WORDS, SpecModel
 from coach.jobfiles.diagnostics import show
 from coach.jobfiles.schema import Schema, branches, lookup
 
 
-def right_for(at: tuple[str, ...]) -> str:
-    """What would be right in the field at a path of keys, with an example where one helps."""
-    node = lookup(at)
+def right_for(at: tuple[str, ...], kind: type[SpecModel]) -> str:
+    """What would be right in the field at a path of keys of a document, with an example where one helps."""
+    node = lookup(at, kind)
     if not node:
         return "one plain value" if node == {} else "another value"
     examples = [example for example in node.get("examples", []) if not isinstance(example, dict)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from coach.core.spec import quantities
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.types import SpecModel
 
 Schema = dict[str, Any]
 
@@ -14,9 +15,9 @@ KIND = "TrainingJob"
 
 
 @cache
-def tree() -> Schema:
+def tree(kind: type[SpecModel] = TrainingJob) -> Schema:
     """The schema of a whole document, without `$ref` and without `null` branches. Not to be changed."""
-    schema = TrainingJob.model_json_schema(by_alias=True)
+    schema = kind.model_json_schema(by_alias=True)
     return resolve(schema, schema["$defs"])
 
 
@@ -68,9 +69,9 @@ def branches(node: Schema) -> tuple[Schema | None, Schema | None]:
     return (objects or [None])[0], (words or [None])[0]
 
 
-def lookup(path: tuple[str, ...]) -> Schema | None:
+def lookup(path: tuple[str, ...], kind: type[SpecModel] = TrainingJob) -> Schema | None:
     """The schema's node at a path of YAML keys, or None where there is none."""
-    node: Schema | None = tree()
+    node: Schema | None = tree(kind)
     for key in path:
         found = branches(node)[0] if node else None
         if found is None:

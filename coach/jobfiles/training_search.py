@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import pydantic
 from pydantic import Field, StringConstraints
-from pydantic_core import ErrorDetails
 
 from coach.core.errors import UserError
 from coach.core.spec.job import API_VERSION, TrainingJob
@@ -20,7 +17,7 @@ from coach.jobfiles.load import load_contents
 from coach.jobfiles.resource_status import Condition, Time, conditions_shown, shown
 from coach.jobfiles.schema import KIND as JOB_KIND
 from coach.jobfiles.search_space import Space
-from coach.jobfiles.validate import place
+from coach.jobfiles.validate import place, read_as
 from coach.jobfiles.yaml_nodes import Key, YamlNode, read
 
 KIND = "TrainingSearch"
@@ -117,15 +114,9 @@ def load_search(path: Path, data: bytes, **options: Any) -> tuple[TrainingSearch
     def problem(at: tuple[str, ...], what: str, seen: Any, right: str) -> Problem:
         return Problem(str(path), *place(document, at), dotted(at), what, show(seen), right)
 
-    try:
-        found = _Document.model_validate(document.plain())
-    except pydantic.ValidationError as invalid:
-        raise JobFileError(
-            [
-                problem(at := tuple(map(str, error["loc"])), _what(error), error["input"], _right(at))
-                for error in invalid.errors(include_url=False)
-            ]
-        ) from None
+    found, problems = read_as(_Document, document, str(path), document.plain())
+    if found is None:
+        raise JobFileError(problems)
     name, space = found.metadata.name, ("spec", "parameters")
     if len(name) > LONGEST_NAME:
         problems.append(problem(("metadata", "name"), "too long", name, f"at most {LONGEST_NAME} characters"))
@@ -143,27 +134,6 @@ def load_search(path: Path, data: bytes, **options: Any) -> tuple[TrainingSearch
         raise JobFileError(problems)
     (loaded,) = load_contents([(path, _template(document))], **options)
     return found.spec, loaded.spec
-
-
-def _what(error: ErrorDetails) -> str:
-    return "no such field" if error["type"] == "extra_forbidden" else error["msg"]
-
-
-def _right(at: tuple[str, ...]) -> str:
-    """The name that was probably meant, all the names there are, or what the field is."""
-    if not at:
-        return f"a {KIND}"
-    parts: dict[tuple[str, ...], type[SpecModel]] = {
-        (): _Document,
-        ("metadata",): Metadata,
-        ("spec", "budget"): SearchBudget,
-    }
-    part = parts.get(at[:-1], TrainingSearchSpec)
-    fields = {field.alias or name: name for name, field in part.model_fields.items()}
-    if at[-1] in fields:
-        return part.meaning(fields[at[-1]]) or f"a {at[-1]}"
-    close = difflib.get_close_matches(at[-1], fields, 1, 0.6)
-    return f"did you mean {close[0]}?" if close else f"one of {', '.join(fields)}"
 
 
 def _template(document: YamlNode) -> YamlNode:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from coach.core.errors import UserError
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.training import Framework
-from coach.core.spec.types import IN_WORDS, OF_KEYS, CrossFieldError
+from coach.core.spec.types import IN_WORDS, OF_KEYS, CrossFieldError, SpecModel
 from coach.jobfiles import optimizers, prices
 from coach.jobfiles.diagnostics import Problem, dotted, show
 from coach.jobfiles.hints import right_for
@@ -23,6 +23,7 @@ from coach.jobfiles.schema import branches, lookup
 from coach.jobfiles.yaml_nodes import YamlNode
 
 Path = tuple[str, ...]
+Read = TypeVar("Read", bound=SpecModel)
 
 _ENOUGH = 200  #: mistakes in one document; a file with more is no slip
 
@@ -41,30 +42,39 @@ def check(
         right = "apiVersion, kind, metadata and spec"
         seen = show(document.plain())
         return None, [Problem(path, document.line, document.column, "", "not a mapping", seen, right)]
-    found = dict(_valueless(document, path))
     data = document.plain()
     if framework is not None and isinstance(data.get("spec"), dict):
         data["spec"].setdefault("framework", framework.value)
-    found |= _priced(document, path, data)
+    job, problems = read_as(TrainingJob, document, path, data, _priced(document, path, data))
+    if job is not None and job.spec.optimizer is not None and (known := knows(job.spec.framework)) is not None:
+        problems = sorted(_optimizer(document, path, job.spec, known), key=lambda one: (one.line, one.column))
+    return (None if problems else job), problems
+
+
+def read_as(
+    kind: type[Read], document: YamlNode, path: str, data: Any, found: dict[Path, Problem] | None = None
+) -> tuple[Read | None, list[Problem]]:
+    """What a document, whose values are `data`, holds of a kind, or None, and its mistakes.
+
+    `found`: mistakes by their fields, of which nothing more is said.
+    """
+    found = dict(_valueless(document, path, kind)) | (found or {})
+    made = None
     try:
-        job = TrainingJob.from_json(data)
+        made = kind.model_validate(data, by_alias=True, by_name=False)
     except pydantic.ValidationError as invalid:
         for error in invalid.errors(include_url=False)[:_ENOUGH]:
-            at = _location(error)
+            at = _location(error, kind)
             if error["type"] != "conflicts":
                 if not any(_related(at, wrong) for wrong in found):
-                    found[at] = _mistake(document, path, at, error)
+                    found[at] = _mistake(document, path, at, error, kind)
                 continue
             for conflict in error["ctx"]["conflicts"]:
                 where, *others = (at + inner for inner in (conflict.at, *conflict.others))
                 if not any(_related(each, wrong) for each in (where, *others) for wrong in found):
                     found[where] = _conflict(document, path, where, others, conflict)
-        job = None
-    problems = list(found.values())
-    if job is not None and job.spec.optimizer is not None and (known := knows(job.spec.framework)) is not None:
-        problems += _optimizer(document, path, job.spec, known)
-    problems.sort(key=lambda problem: (problem.line, problem.column))
-    return (None if problems else job), problems
+    problems = sorted(found.values(), key=lambda problem: (problem.line, problem.column))
+    return (None if problems else made), problems
 
 
 def _priced(document: YamlNode, path: str, data: dict[str, Any]) -> dict[Path, Problem]:
@@ -92,37 +102,37 @@ def place(document: YamlNode, at: Path) -> tuple[int, int]:
     return line, column
 
 
-def _valueless(node: YamlNode, path: str, at: Path = ()) -> Iterator[tuple[Path, Problem]]:
+def _valueless(node: YamlNode, path: str, kind: type[SpecModel], at: Path = ()) -> Iterator[tuple[Path, Problem]]:
     """Keys with nothing behind them: forgotten, or meant as a default? Better to ask."""
     for key, item in node.items:
         inner = (*at, key.text)
         if item.kind is type(None):
-            right = f"{right_for(inner)}; or leave the key out" if lookup(inner) else "a key that there is"
+            right = f"{right_for(inner, kind)}; or leave the key out" if lookup(inner, kind) else "a key that there is"
             yield inner, Problem(path, key.line, key.column, dotted(inner), "no value", "nothing", right)
-        yield from _valueless(item, path, inner)
+        yield from _valueless(item, path, kind, inner)
 
 
-def _location(error: ErrorDetails) -> Path:
+def _location(error: ErrorDetails, kind: type[SpecModel]) -> Path:
     """An error's path of YAML keys: without the names of union branches and the mark for keys."""
     at: Path = ()
     for part in error["loc"]:
-        node = lookup(at) or {}
+        node = lookup(at, kind) or {}
         if part in ("<word>", "<object>") and None not in branches(node):
             continue
-        if part == "[key]" and "additionalProperties" in (lookup(at[:-1]) or {}):
+        if part == "[key]" and "additionalProperties" in (lookup(at[:-1], kind) or {}):
             continue
         at = (*at, str(part))
     return at
 
 
-def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Problem:
+def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails, of: type[SpecModel]) -> Problem:
     line, column = place(document, at)
     kind, seen = error["type"], show(error["input"])
-    right = right_for(at)
+    right = right_for(at, of)
     if kind == "missing":
         problem, seen = "required", "not there"
     elif kind == "extra_forbidden":
-        problem, seen, right = "no such field", show(at[-1]), _similar(at)
+        problem, seen, right = "no such field", show(at[-1]), _similar(at, of)
         if at[:-1] == ("spec", "target") and ("did you mean" not in right or right[13:-1] in at[-1]):
             right = f"of another metric: {{metric: {at[-1][:40]}, value: {show(error['input'])}}}"
         line, column = _key_place(document, at)
@@ -179,9 +189,9 @@ def _conflict(document: YamlNode, path: str, where: Path, others: list[Path], co
     return Problem(path, line, column, dotted(where), conflict.problem, seen, conflict.right)
 
 
-def _similar(at: Path) -> str:
+def _similar(at: Path, of: type[SpecModel]) -> str:
     """The name that was probably meant, or all the names there are."""
-    part = branches(lookup(at[:-1]) or {})[0] or {}
+    part = branches(lookup(at[:-1], of) or {})[0] or {}
     names = list(part.get("properties", {}))
     folded = {name.lower(): name for name in names}
     meant = at[-1][:40].replace("_", "").replace("-", "").lower()

@@ -161,11 +161,11 @@ def test_a_parameter_that_a_job_cannot_have_is_refused(
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"finalSeed": 2}, "spec.finalSeed: no such field (2) - did you mean finalSeeds?"),
-        ({"colour": 2}, "spec.colour: no such field (2) - one of template, parameters,"),
+        ({"finalSeed": 2}, 'spec.finalSeed: no such field ("finalSeed") - did you mean finalSeeds?'),
+        ({"colour": 2}, 'spec.colour: no such field ("colour") - one of template, parameters,'),
         (
             {"parallel": 0},
-            "spec.parallel: Input should be greater than or equal to 1 (0) - Trials that train",
+            "spec.parallel: too small (0) - a whole number from 1 to 1000",
         ),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_wrong_field_of_a_search_is_said_with_what_would_be_right(spec: dict[s
 
 
 def test_what_is_no_document_is_no_search() -> None:
-    with pytest.raises(JobFileError, match="a TrainingSearch"):
+    with pytest.raises(JobFileError, match="a mapping with apiVersion, kind, metadata, spec"):
         load_search(Path("search.yaml"), b"no mapping")
 
 
