@@ -87,7 +87,9 @@ def unchanged(fields: dict[str, Schema], required: list[str]) -> tuple[list[Rule
     """Rules of `spec` on what may not change, and the rule of each field that may not."""
     words = f"cannot change - only {', '.join(MUTABLE[:-1])} and {MUTABLE[-1]} may; delete the job and create it again"
     optional = [
-        key for key, node in fields.items() if key not in MUTABLE and key not in required and "default" not in node
+        key
+        for key, node in fields.items()
+        if key not in MUTABLE and key not in required and "default" not in node and visible(node)
     ]
     of_all = [rule(f"has(self.{key}) == has(oldSelf.{key})", words, f".{key}") for key in optional]
     # What rules cannot see into, they see to be equal or not as a part of the whole.

@@ -173,7 +173,7 @@ class JobSpec(SpecModel):
     """Weights to begin with, such as those of an earlier job, for fine-tuning."""
     slurm: Slurm | None = Field(default=None, examples=[{"partition": "gpu", "account": "lab"}])
     """Of a program on Slurm: what `sbatch` gets."""
-    prices: PriceBookRef = Field(default="cloud-functions", examples=["flat"])
+    prices: PriceBookRef = Field(default="cloud-functions", examples=["flat"], json_schema_extra=no_default)
     """Prices that the job is billed by: the name of a shipped price book, an offer of `coach prices` such as
     `nebius/gpu-h100-sxm_1gpu-16vcpu-200gb:spot`, or your own prices. `nodes`: those of the nodes that it is on.
     """

@@ -163,11 +163,13 @@ def failure(pod: Object) -> tuple[Reason, str] | None:
 
 
 def disrupted(pod: Object) -> str:
-    """The cluster's words where it takes a sound pod away: for a gang that preempts, or to drain a node."""
-    condition = _condition(pod, "DisruptionTarget")
-    if condition.get("status") != "True" or condition.get("reason") not in _DISRUPTIONS:
-        return ""
-    return f"{condition['reason']}: {condition.get('message', '')}".rstrip(": ")
+    """The cluster's words where it takes a sound pod away: for a gang that preempts, to drain a node, or by Kueue."""
+    by_cluster, by_kueue = _condition(pod, "DisruptionTarget"), _condition(pod, "TerminationTarget")
+    if by_cluster.get("status") == "True" and by_cluster.get("reason") in _DISRUPTIONS:
+        return f"{by_cluster['reason']}: {by_cluster.get('message', '')}".rstrip(": ")
+    if by_kueue.get("status") == "True":
+        return f"Kueue: {by_kueue.get('reason', '')}: {by_kueue.get('message', '')}".rstrip(": ")
+    return ""
 
 
 def _terminated(terminated: Object) -> tuple[Reason, str]:

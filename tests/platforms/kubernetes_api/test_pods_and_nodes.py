@@ -25,6 +25,26 @@ def unscheduled(message: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (
+            {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "by b"},
+            "PreemptionByScheduler: by b",
+        ),
+        ({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}, ""),
+        (
+            {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted", "message": "Preempted to ..."},
+            "Kueue: WorkloadEvicted: Preempted to ...",
+        ),
+        ({"type": "TerminationTarget", "status": "False", "reason": "WorkloadEvicted"}, ""),
+    ],
+)
+def test_a_sound_pod_that_is_taken_away_is_told_from_one_that_failed(condition: dict[str, str], words: str) -> None:
+    """By the scheduler, by a drain of its node, or by Kueue 0.17 (pkg/controller/jobs/pod: Stop)."""
+    assert pods.disrupted(pod({"phase": "Running", "conditions": [condition]})) == words
+
+
+@pytest.mark.parametrize(
     ("status", "expected"),
     [
         ({"phase": "Pending"}, None),
