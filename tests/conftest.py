@@ -14,6 +14,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase, ReadOnlyDatabase
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from coach.core.errors import PermanentError
 from tests.cpu_time import pytest_addoption, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_configure"]
@@ -64,6 +65,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             item.function._hypothesis_internal_use_seed = 0 if fixed else None
             # By default the key is a digest of the test's source: an edit would forget what was found.
             item.function._hypothesis_internal_database_key = item.name.encode()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of PyTorch are skipped where no torch is found; looking for one takes seconds."""
+    if item.get_closest_marker("pytorch") and os.environ.get("COACH_REQUIRE_ALL") != "1":
+        from coach.platforms.local import pytorch_runtime
+
+        try:
+            pytorch_runtime.torch()
+        except PermanentError as error:
+            pytest.skip(str(error))
 
 
 def pytest_sessionstart() -> None:

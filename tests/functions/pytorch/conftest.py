@@ -1,26 +1,12 @@
-"""One template and one gang of PyTorch functions for all tests here; skipped where no torch was found."""
+"""One template and one gang of PyTorch functions for all tests here."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from coach.core.errors import PermanentError
-from coach.platforms.local import pytorch_runtime
 from tests.functions.hosting import Gang, Template
 
 FRAMEWORK = {"COACH_FRAMEWORK": "pytorch"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mine = [item for item in items if item.get_closest_marker("pytorch")]
-    if not mine or os.environ.get("COACH_REQUIRE_ALL") == "1":
-        return
-    try:
-        pytorch_runtime.torch()
-    except PermanentError as error:
-        for item in mine:
-            item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
 @pytest.fixture(scope="session")
