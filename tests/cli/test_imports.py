@@ -21,7 +21,7 @@ from tests.service.test_serve import served
 pytestmark = pytest.mark.standard
 
 #: Slow to import, or of no use for looking.
-BANNED = ("scipy", "matplotlib", "fastapi", "starlette", "uvicorn")
+BANNED = ("scipy", "matplotlib", "fastapi", "starlette", "uvicorn", "prometheus_client", "httpx")
 #: Jobs are folded with it; files are checked without.
 FOR_JOBS = "numpy"
 #: What computes what is shown of a job, which its handler has written.
@@ -42,7 +42,7 @@ def imported(*words: str, extra: str = "") -> tuple[str, str]:
     return done.stdout, done.stderr.strip()
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("--version",), ("ps",), ("ps", "-o", "json")])
+@pytest.mark.parametrize("words", [(), ("--version",), ("serve", "--help"), ("ps", "-o", "json")])
 def test_without_any_job_nothing_slow_is_imported(home: StateDirectory, words: tuple[str, ...]) -> None:
     assert imported(*words)[1] == "0"
 

@@ -205,28 +205,21 @@ def test_workers_that_change_are_a_smallest_and_a_largest_number_of_a_program_th
         ("import sys\nsys.exit('no data')", 2, "it reported no eval_loss before it ended with exit code 1"),
     ],
 )
-def test_a_program_is_tried_until_its_first_report(tmp_path: Path, script: str, code: int, words: str) -> None:
+def test_a_program_is_tried_until_its_first_report(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    code: int,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODULE", str(MODULE))
     (tmp_path / "train.py").write_text(script)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "coach.cli.main",
-            "try",
-            "--target",
-            "eval_loss=0.1",
-            "--",
-            sys.executable,
-            "train.py",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "MODULE": str(MODULE)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done
-    assert words in done.stdout + done.stderr
+    ended = invoke(["try", "--target", "eval_loss=0.1", "--", sys.executable, "train.py"])
+    said = capsys.readouterr()
+    assert ended == code, said
+    assert words in said.out + said.err
 
 
 #: Goes on from its newest checkpoint.
