@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.estimation.interval import Interval
-from coach.core.jobs.epoch import CURVE_EPOCHS
+from coach.core.estimation.interval import CURVE_EPOCHS, Interval
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast

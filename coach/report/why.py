@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from coach.core.cluster import NOTHING, Allocation, Node, Resources, Taken, by_node, without
 from coach.core.errors import UserError
-from coach.core.estimation.interval import Interval
+from coach.core.estimation.interval import CURVE_EPOCHS, Interval
 from coach.core.jobs.decision import DecisionStep
-from coach.core.jobs.epoch import CURVE_EPOCHS, EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast, program_changes, stopping_rules

@@ -16,10 +16,9 @@ from coach.report.row_types import (
     AccountRow,
     JobRow,
     Plan,
-    SimulatedJobRow,
-    SimulatedTimeRow,
     SpendingRow,
 )
+from coach.report.simulation.rows import SimulatedJobRow, SimulatedTimeRow
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20

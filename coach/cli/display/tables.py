@@ -9,8 +9,7 @@ from rich.text import Text
 
 from coach.cli.display.output import Header, table
 from coach.core.cluster import Allocation
-from coach.core.estimation.interval import Interval
-from coach.core.jobs.epoch import CURVE_EPOCHS
+from coach.core.estimation.interval import CURVE_EPOCHS, Interval
 from coach.core.jobs.reasons import Reason, State, doubt
 from coach.core.money import to_money
 from coach.report import formatting

@@ -9,6 +9,8 @@ from statistics import NormalDist
 
 #: Standard normal quantile that bounds the central 80 %.
 Z80 = 1.2815515655446004
+#: Full epochs from which on a learning curve predicts when its job ends: its first values say little about that.
+CURVE_EPOCHS = 3
 #: No bound is further than this from the expected value, in ln: a factor of 5e21.
 WIDEST = 50.0
 

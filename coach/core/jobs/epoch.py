@@ -124,10 +124,6 @@ class EpochReport:
         return self.accuracy if metric == "accuracy" else self.metrics.get(metric)
 
 
-#: Full epochs from which on the curve predicts when the job ends: its first values say little about its end.
-CURVE_EPOCHS = 3
-
-
 @dataclass(frozen=True, slots=True)
 class JobForecast:
     """What the whole job was predicted to take when an epoch started: lower bound, expected value, upper bound (80 %).

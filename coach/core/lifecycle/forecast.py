@@ -18,8 +18,8 @@ from coach.core.estimation.calibration import calibrated, calibrated_all
 from coach.core.estimation.convergence import GAPS, spacing
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
-from coach.core.estimation.interval import Interval, conservative_value
-from coach.core.jobs.epoch import CURVE_EPOCHS, EpochKind, JobForecast
+from coach.core.estimation.interval import CURVE_EPOCHS, Interval, conservative_value
+from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.lifecycle import spending

@@ -17,7 +17,7 @@ import numpy as np
 
 from coach.core.errors import UserError
 from coach.report.export import write
-from coach.report.row_types import SimulatedJobRow, SimulatedTimeRow
+from coach.report.simulation.rows import SimulatedJobRow, SimulatedTimeRow
 from coach.simulation.metrics import Result
 from coach.simulation.recorder import FloatArray
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import sqlite3
 import time
+import zlib
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,10 +43,9 @@ _LISTS: dict[str, Any] = {
     "considered": ChoiceRow, "epochs": EpochRow, "forecasts": ForecastRow, "ledger": LedgerRow, "speed": SpeedRow,
     "steps": Step, "alternatives": ChoiceRow, "actions": Action,
 }  # fmt: skip
+_FIELDS = [[field.name for field in fields(kind)] for kind in (JobDetails, JobDetail, Why, *_LISTS.values())]
 #: Differs where another version writes other fields.
-SHAPE = hashlib.sha256(
-    repr([[field.name for field in fields(kind)] for kind in (JobDetails, JobDetail, Why, *_LISTS.values())]).encode()
-).hexdigest()[:16]
+SHAPE = str(zlib.crc32(repr(_FIELDS).encode()))
 _NAMES = "SELECT job, (SELECT max(seq) FROM records WHERE records.job = views.job) FROM views WHERE shape = ?"
 
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from benchmarks.decisions.early_ends import Case, ends, job_of, of_plateaus, trained
+from coach.core.estimation.interval import CURVE_EPOCHS
 from coach.core.jobs import fold
 from coach.core.jobs.actions import Finish, SetStatus
-from coach.core.jobs.epoch import CURVE_EPOCHS
 from coach.core.jobs.events import ResumeRequested
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
