@@ -265,6 +265,7 @@ def _resolved(
             continue
         try:
             path = (found.path.parent / path).resolve()
+            str(path).encode()  # raises where a folder's name is no text
         except (OSError, RuntimeError) as error:
             problems.append(found.problem(at, "not a path", show(written), f"another path ({error})"))
             continue
