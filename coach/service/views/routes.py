@@ -206,7 +206,7 @@ async def job_consequences(
 
 @views.get("/jobs/{name}/figures", tags=["jobs"], responses=may_answer(404, 422))
 async def job_figures(context: InContext, known: Known) -> schemas.Figures:
-    """The data of a job's figures: learning curve with its fit, allocation, money, speed."""
+    """What a job's figures show that its rows have not: the fitted curve, allocation, money."""
     service = context.service
     past, seq = service.past(known.name), service.changed_at.get(known.name, 0)
     records = await asyncio.to_thread(service.home.records, past)
