@@ -100,7 +100,7 @@ class SlurmPlatform(LoggedPrograms):
         self.events, self._clock = events, asyncio.get_running_loop().time
         self._cluster = await queue.nodes_now()
         there = await queue.queue(self._handler)
-        runs: dict[PodId, str] = {}
+        followed: list[Attempt] = []
         for path in sorted(self._folder.glob("*/order.json")):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 attempt = self.attempts[path.parent.name] = Attempt(path.parent)
@@ -108,16 +108,17 @@ class SlurmPlatform(LoggedPrograms):
                 attempt.seen(entry)
                 attempt.over = attempt.over if entry else "FORGOTTEN"  # its last words are in its folder
                 if attempt.followed:
-                    runs |= dict.fromkeys(attempt.pods, attempt.token)
-                elif not attempt.over:
+                    followed.append(attempt)
+                elif not attempt.over and not attempt.hold:
                     self._queued[attempt.job] = attempt
+        # Of two Slurm jobs of one job the one that runs goes on.
+        runs = {pod: one.token for one in sorted(followed, key=lambda one: not one.over) for pod in one.pods}
         kept = {runs[pod] for pod in (self.events.takes_over(runs) if runs else ())}
         for token, attempt in self.attempts.items():
             if token in kept:
                 self._current[attempt.job] = _done(attempt)
-            elif attempt.hold or attempt not in self._queued.values():
+            elif attempt not in self._queued.values():
                 await self._end(attempt)
-        self._queued = {job: attempt for job, attempt in self._queued.items() if not attempt.hold}
         self._keep(self._follow(self._clock() + WAITING_SECONDS))
         return self._cluster
 
