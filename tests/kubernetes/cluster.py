@@ -31,7 +31,7 @@ from tests.packaging.api_server import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache/kubernetes"
-NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "device-plugin")
 DNS = ROOT / "tests/kubernetes/machines/dns.py"
 
 
