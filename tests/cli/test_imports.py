@@ -24,8 +24,8 @@ pytestmark = pytest.mark.standard
 BANNED = ("scipy", "matplotlib", "fastapi", "starlette", "uvicorn", "prometheus_client", "httpx")
 #: Jobs are folded with it; files are checked without.
 FOR_JOBS = "numpy"
-#: What computes what is shown of a job, which its handler has written.
-COMPUTING = "numpy coach.core.estimation.speed coach.core.lifecycle coach.core.spec.job"
+#: What computes what is shown of a job, which its handler has written; and what reads options, of which there are none.
+COMPUTING = "numpy coach.core.estimation.speed coach.core.lifecycle coach.core.spec.job typer pydantic"
 IMPORTED = f"""
 import sys
 from coach.cli.main import invoke
