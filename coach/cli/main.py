@@ -51,7 +51,7 @@ def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
             import traceback
 
             traceback.print_exc()
-        return _told(error, arguments)
+        return _reported(error, arguments)
 
 
 def _at_once(words: Sequence[str]) -> bool:
@@ -76,7 +76,7 @@ def _at_once(words: Sequence[str]) -> bool:
     return True
 
 
-def _told(error: Exception, arguments: Sequence[str]) -> int:
+def _reported(error: Exception, arguments: Sequence[str]) -> int:
     """Say on stderr what is wrong; the exit code."""
     if isinstance(error, JobFileError):
         _tell(str(error))  # a line a mistake, each beginning with its place, as editors expect them
