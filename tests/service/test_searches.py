@@ -154,7 +154,7 @@ def test_a_search_whose_first_trial_cannot_be_paid_is_refused(home: StateDirecto
         ({"parameters": {"optimizer.learningRate": "0.1,0.1"}}, "parameters.optimizer.learningRate", "twice"),
         ({"parameters": {}}, "spec.parameters", "nothing to search"),
         ({"pruner": "fast"}, "spec.pruner", "freeze-thaw"),
-        ({"parallel": 0}, "spec.parallel", "greater than or equal to 1"),
+        ({"parallel": 0}, "spec.parallel", "a whole number from 1"),
         ({"budget": None}, "spec.budget", "required"),
         ({"trails": 3}, "spec.trails", "did you mean trials?"),
         ({"template": {**document()["spec"]["template"], "maxEpochs": -1}}, "spec.maxEpochs", "too small"),
