@@ -327,9 +327,9 @@ def target_of(text: str) -> dict[str, Any]:
         )
     usual = {"loss": "<=", "accuracy": ">="}
     if name in usual and sign in ("=", usual[name]) and (name == "loss" or value <= 1.0):
-        return {name: value}
+        return {name: value, "epochsInARow": 1}
     goal = {"<=": {"goal": "minimize"}, ">=": {"goal": "maximize"}, "=": {}}[sign]
-    return {"metric": name, "value": value, **goal}
+    return {"metric": name, "value": value, **goal, "epochsInARow": 1}
 
 
 def budget_of(text: str, currency: str = "") -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_a_job_is_named_after_its_script(command: list[str], name: str) -> None:
     ],
 )
 def test_a_target_is_a_metric_a_sign_and_a_number(text: str, target: dict[str, Any]) -> None:
-    assert target_of(text) == target
+    assert target_of(text) == target | {"epochsInARow": 1}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_target_is_a_metric_a_sign_and_a_number(text: str, target: dict[str, A
     ],
 )
 def test_a_target_may_be_in_per_cent_and_its_name_as_it_is_printed(text: str, target: dict[str, Any]) -> None:
-    assert target_of(text) == target
+    assert target_of(text) == target | {"epochsInARow": 1}
 
 
 def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
@@ -123,6 +123,8 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
         "my-job",
         "--set",
         "timeLimit=2h",
+        "--set",
+        "target.epochsInARow=2",
     ]
     command = ["python", "train.py", "it's", "--lr=0.1", "ä b", ""]
     assert invoke(["run", *words, "--dry-run", "--", *command]) == 0
@@ -134,7 +136,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
             **{"budget": "0.5gpuh", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": "2", "gpus": 1},
             **{"cpu": "2", "memory": "3Gi", "name": "my-job"},
         ),
-        ["timeLimit=2h"],
+        ["timeLimit=2h", "target.epochsInARow=2"],
     )
     assert found is not None
     [again] = read_jobs(printed)
@@ -149,6 +151,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
         "accuracy",
     )
     assert spec.limits.smallest == spec.limits.largest == (2, 0)
+    assert spec.target is not None and spec.target.epochs_in_a_row == 2, "1 without --set"
     assert spec.time_limit == 7200 and spec.price_book.invocation == 0
 
 
