@@ -122,7 +122,7 @@ def test_a_program_with_claims_is_a_pod_that_an_api_server_takes_as_it_is_writte
     found = TrainingJob.from_json({**spec("claims"), "spec": content})
     member = Pod(PodId("claims", Role.WORKER, 0), "", found.spec.resources.of(Role.WORKER))
     made = program_manifests.pod(member, found, 1, Settings("image"), [])
-    answered = server.admin.create("/api/v1/namespaces/default/pods", made, fieldValidation="Strict")
+    answered = server.admin.create("/api/v1/namespaces/default/pods", made, fieldValidation="Strict", dryRun="All")
     assert answered["spec"]["resourceClaims"] == made["spec"]["resourceClaims"]
     resources = answered["spec"]["containers"][0]["resources"]
     assert (

