@@ -225,6 +225,8 @@ func (g *Gang) Permit(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, _ st
 		return fwk.NewStatus(fwk.Wait, string(reason.Placing)+": waits until the other members are reserved"),
 			time.Duration(g.state.args.PermitSeconds * float64(time.Second))
 	}
+	g.state.refusalsOver(assignment.Pod.Gang)
+	g.state.clearPending(assignment.Pod.Gang, pod)
 	for _, uid := range permitted {
 		if waiting := g.handle.GetWaitingPod(types.UID(uid)); waiting != nil {
 			waiting.Allow(GangName)
@@ -241,9 +243,9 @@ func (g *Gang) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk
 	return nil, nil
 }
 
-// PostFilter handles a member that found no node. If it had an assignment, another plugin rejected the planned node: the node is
-// excluded for the role and the gang planned again. If the gang waits for capacity, it may preempt others. In both cases
-// DefaultPreemption must not preempt for a single member.
+// PostFilter handles a member that found no node. If it had an assignment, another plugin rejected the planned node: the gang is
+// planned around it. If the gang waits for capacity, it may preempt others. In both cases DefaultPreemption must not preempt for a
+// single member.
 func (g *Gang) PostFilter(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	member, ours, err := identity.Of(pod.Namespace, pod.Labels)
 	if !ours || err != nil {
@@ -254,7 +256,7 @@ func (g *Gang) PostFilter(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, st
 		if status := statuses.Get(assignment.Node); status != nil {
 			why = status.Plugin() + ": " + status.Message()
 		}
-		g.nodeRefused(member, assignment)
+		g.nodeRefused(member, assignment, fmt.Sprintf("was planned on node %s and refused there by %s", assignment.Node, why))
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("planned node %s was rejected by %s", assignment.Node, why))
 	}
 	g.preempt(ctx, member.Gang, pod)

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -265,4 +266,47 @@ func TestAProfileWithoutTheGateIsCalledMisconfigured(t *testing.T) {
 	if _, status := g.PreFilter(context.Background(), nil, pod, nil); !strings.Contains(status.Message(), "without CoachGate") {
 		t.Errorf("it says %q", status.Message())
 	}
+}
+
+// withPort of the node, which a plan does not count: the stock NodePorts plugin refuses a node where it is taken.
+func withPort(p *v1.Pod) {
+	if role := p.Labels[identity.RoleLabel]; role == "" || role == string(identity.Worker) {
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+	}
+}
+
+// portTaken on a node by a pod of no gang.
+func (c *cluster) portTaken(name, node string) {
+	c.otherPod(name, "100m", withPort, func(p *v1.Pod) { p.Spec.NodeName = node })
+}
+
+func TestGangsThatAnotherPluginRefusedOnAllNodesWaitAndStartWhenItTakesThem(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "4"), node("n2", "4"))
+	c.portTaken("web-1", "n1")
+	c.portTaken("web-2", "n2")
+	c.gang("a", 1, 1, 1, 1)
+	c.gang("b", 1, 1, 1, 1)
+	c.job("a", 1, "1", withPort)
+	if message := c.eventuallyWaits("a", "WaitingCapacity"); !strings.Contains(message, "NodePorts: node(s) didn't have free ports") {
+		t.Errorf("not the words of the plugin: %s", message)
+	}
+	c.job("b", 1, "1", withPort)
+	c.never("a part of them", func() bool { return c.placed("a")+c.placed("b") != 0 })
+	c.remove("web-2")
+	c.eventuallyPlaced("a", 3)
+	c.eventuallyWaits("b", "WaitingCapacity")
+	c.remove("web-1")
+	c.eventuallyPlaced("b", 3)
+}
+
+func TestTheOneNodeOfManyThatNoPluginRefusesIsFound(t *testing.T) {
+	c := newCluster(t, `{}`, node("free", "8")) // the plan takes the smaller ones first
+	for i := range 2 * refusalsAtOnce {
+		name := fmt.Sprint("n", i)
+		c.create(node(name, "4"))
+		c.portTaken("web-"+name, name)
+	}
+	c.gang("a", 1, 1, 1, 1)
+	c.job("a", 1, "1", withPort)
+	c.eventuallyPlaced("a", 3)
 }

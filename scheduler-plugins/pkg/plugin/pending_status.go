@@ -70,7 +70,7 @@ func (s *State) setStatus(key identity.Key, at order.Key, status reason.Reason, 
 func (s *State) clearPending(key identity.Key, pod *v1.Pod) {
 	s.mu.RLock()
 	r := s.records[key]
-	waited := r != nil && (r.status.Token.ClaimsCapacity() || r.status.Token == reason.ShadowReserved) && len(r.victims) == 0
+	waited := r != nil && r.refusals.why == "" && (r.status.Token.ClaimsCapacity() || r.status.Token == reason.ShadowReserved) && len(r.victims) == 0
 	s.mu.RUnlock()
 	if waited {
 		v := s.view(key)

@@ -21,9 +21,6 @@ import (
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
-// maxRefusals is how many consecutive plans the stock filters may reject before the gang has to wait for a change.
-const maxRefusals = 5
-
 // plan a gang on the scheduler's snapshot: assignments for all members that got a node, or one reason for the whole gang.
 func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []fwk.NodeInfo) *reason.Reason {
 	s := g.state
@@ -58,6 +55,7 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	}
 	if plan.Pending != nil {
 		if plansRequired {
+			*plan.Pending = withRefusal(*plan.Pending, s.retryRefused(key))
 			s.setStatus(key, gang.Order, *plan.Pending, pod)
 			s.requeueIfChanged(key, events)
 		}
@@ -77,10 +75,13 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	s.gangPods.Assign(assignments, s.clock.Now())
 	s.releaseKept(key)
 	if lacksOptional {
+		s.retryRefused(key)
 		s.requeueIfChanged(key, events)
 	}
 	if plansRequired {
 		metrics.Plans.Inc()
+	}
+	if plansRequired && !s.stillRefused(key) {
 		s.setStatus(key, gang.Order, reason.Reason{Token: reason.Placing, Missing: v.missing.Short(),
 			Text: fmt.Sprintf("%d members planned, %d bound", len(assignments), len(v.bound))}, pod)
 	} else {
@@ -161,7 +162,7 @@ func (s *State) plannerGang(v *view, cluster *snapshot.Cluster) *planner.Gang {
 	var excluded map[identity.Role]map[string]bool
 	s.mu.RLock()
 	if record := s.records[v.key]; record != nil {
-		excluded = maps.Clone(record.excluded)
+		excluded = record.refusals.excluded(s.clock.Now())
 	}
 	s.mu.RUnlock()
 	eligible := map[identity.Role][]bool{}
@@ -194,24 +195,53 @@ func (s *State) plannerGang(v *view, cluster *snapshot.Cluster) *planner.Gang {
 	return g
 }
 
-// nodeRefused excludes the planned node of a pod, which another plugin rejected, and drops the plan. When that happened too often, no
-// node is excluded any more and the gang is tried again later: what was rejected may be possible by then.
-func (g *Gang) nodeRefused(member identity.Member, assignment gangstate.Assignment) {
+const (
+	// refusalTime is after which time a gang without a plan tries the refused nodes again. Only the plugin that refused knows what ends it:
+	// a claim or a volume is released, a port comes free.
+	refusalTime = 5 * time.Second
+	// Of a gang so many plans are tried at once, then after a pause each: others are to be scheduled too.
+	refusalsAtOnce = 5
+	refusalPause   = time.Second
+)
+
+// refusals of the planned nodes of a gang by other plugins, since all its members passed them.
+type refusals struct {
+	nodes map[identity.Role]map[string]bool // never changed in place
+	count int
+	why   string    // the last one, in the words of the plugin
+	ends  time.Time // when the nodes are tried again; zero: others are left
+}
+
+// add a node and return after which time the gang is planned again.
+func (r *refusals) add(role identity.Role, node, why string, now time.Time) time.Duration {
+	all, nodes := map[identity.Role]map[string]bool{}, map[string]bool{node: true}
+	count := 1
+	if excluded := r.excluded(now); excluded != nil {
+		maps.Copy(all, excluded)
+		maps.Copy(nodes, excluded[role])
+		count += r.count
+	}
+	all[role] = nodes
+	*r = refusals{nodes: all, count: count, why: why}
+	if count > refusalsAtOnce {
+		return refusalPause
+	}
+	return 0
+}
+
+// excluded are the nodes to plan around, by role.
+func (r *refusals) excluded(now time.Time) map[identity.Role]map[string]bool {
+	if !r.ends.IsZero() && !now.Before(r.ends) {
+		return nil
+	}
+	return r.nodes
+}
+
+// nodeRefused plans around the planned node of a pod, which another plugin refused, and drops the plan.
+func (g *Gang) nodeRefused(member identity.Member, assignment gangstate.Assignment, why string) {
 	s := g.state
 	s.mu.Lock()
-	r := s.record(member.Gang)
-	r.refusals++
-	after := time.Duration(0)
-	if r.refusals >= maxRefusals {
-		r.refusals, r.excluded, after = 0, nil, 5*time.Second
-	} else {
-		if r.excluded == nil {
-			r.excluded = map[identity.Role]map[string]bool{}
-		}
-		nodes := map[string]bool{assignment.Node: true}
-		maps.Copy(nodes, r.excluded[member.Role])
-		r.excluded[member.Role] = nodes
-	}
+	after := s.record(member.Gang).refusals.add(member.Role, assignment.Node, why, s.clock.Now())
 	s.mu.Unlock()
 	if assignment.Optional {
 		s.gangPods.Unassign(assignment.Pod.UID, s.clock.Now())
@@ -219,4 +249,49 @@ func (g *Gang) nodeRefused(member identity.Member, assignment gangstate.Assignme
 		return
 	}
 	s.dropPlan(member.Gang, after)
+}
+
+// retryRefused has a gang that found no other nodes tried again when the refused ones are, and returns the last refusal; or nothing.
+func (s *State) retryRefused(key identity.Key) string {
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[key]
+	if r == nil || r.refusals.excluded(now) == nil {
+		return ""
+	}
+	if r.refusals.ends.IsZero() {
+		r.refusals.ends = now.Add(refusalTime)
+	}
+	s.requeue.Gang(key, r.refusals.ends.Sub(now))
+	return r.refusals.why
+}
+
+// withRefusal is why a gang waits that other plugins refused: what no node can hold for now, it may hold later.
+func withRefusal(pending reason.Reason, why string) reason.Reason {
+	switch {
+	case why == "":
+	case pending.Token == reason.NeverFits:
+		pending.Token, pending.Text = reason.WaitingCapacity, why
+	case pending.Token == reason.WaitingCapacity:
+		pending.Text = fmt.Sprintf("%s; it %s", pending.Text, why)
+	}
+	return pending
+}
+
+// stillRefused reports whether a gang waits since other plugins refused its nodes: with a new plan it does until all members are reserved.
+func (s *State) stillRefused(key identity.Key) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.records[key]
+	return r != nil && r.refusals.why != "" && r.status.Token == reason.WaitingCapacity
+}
+
+// refusalsOver notes that members of a gang passed all plugins.
+func (s *State) refusalsOver(key identity.Key) {
+	s.mu.Lock()
+	if r := s.records[key]; r != nil {
+		r.refusals = refusals{}
+	}
+	s.mu.Unlock()
 }

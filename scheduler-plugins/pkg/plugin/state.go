@@ -85,8 +85,7 @@ type record struct {
 	bypassed       int
 	victims        []identity.Key // that are being preempted for it
 	returning      *returningGang // its pods were deleted by a preemption and are not recreated yet; nil: they exist
-	excluded       map[identity.Role]map[string]bool
-	refusals       int  // consecutive plans that other plugins rejected
+	refusals       refusals
 	lacksOptional  bool // some optional member has no node
 	present        int  // pods when the last one came or went while required ones were missing
 	presentChanged time.Time
@@ -324,6 +323,10 @@ func (s *State) podObjects(pods []gangstate.Pod) map[string]*v1.Pod {
 	return objects
 }
 
+// returnTime is how long members that are rejected in Permit may take back to the queue. kube-scheduler 1.35.4 can lose a pod that is
+// activated on its way there (kubernetes/kubernetes#139186).
+const returnTime = 100 * time.Millisecond
+
 // dropPlan of a gang: its capacity is released, its members that wait in Permit are rejected, and it is tried again after a time.
 func (s *State) dropPlan(key identity.Key, after time.Duration) {
 	reserved, dropped := s.gangPods.DropPlan(key, s.clock.Now())
@@ -333,6 +336,9 @@ func (s *State) dropPlan(key identity.Key, after time.Duration) {
 	if dropped > 0 {
 		metrics.DroppedPlans.Inc()
 		s.requeue.Deferred(0)
+	}
+	if len(reserved) > 0 {
+		after = max(after, returnTime)
 	}
 	s.requeue.Gang(key, after)
 }
