@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -67,15 +68,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             item.function._hypothesis_internal_database_key = item.name.encode()
 
 
+@cache
+def _no_torch() -> str:
+    """Why no PyTorch can be used here, as the environment was when the first test asked; empty where one can."""
+    from coach.platforms.local import pytorch_runtime
+
+    try:
+        pytorch_runtime.torch()
+    except PermanentError as error:
+        return str(error)
+    return ""
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests of PyTorch are skipped where no torch is found; looking for one takes seconds."""
-    if item.get_closest_marker("pytorch") and os.environ.get("COACH_REQUIRE_ALL") != "1":
-        from coach.platforms.local import pytorch_runtime
-
-        try:
-            pytorch_runtime.torch()
-        except PermanentError as error:
-            pytest.skip(str(error))
+    if item.get_closest_marker("pytorch") and os.environ.get("COACH_REQUIRE_ALL") != "1" and (why := _no_torch()):
+        pytest.skip(why)
 
 
 def pytest_sessionstart() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -83,7 +84,8 @@ def started(*words: str) -> Iterator[Started]:
 def coach(*words: str) -> subprocess.CompletedProcess[str]:
     """A command to its end, in this process, which has imported everything already."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    # What an option sets for the processes that its command starts ends with the command.
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(os.environ):
         code = invoke(words)
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
