@@ -168,8 +168,8 @@ def coach(*words: str) -> tuple[int, str, str]:
 
 
 def rows() -> dict[str, dict[str, Any]]:
-    code, out, _ = coach("ps", "-o", "json")
-    assert code == 0
+    code, out, err = coach("ps", "-o", "json")
+    assert code == 0, err
     return {row["name"]: row for row in json.loads(out)}
 
 
