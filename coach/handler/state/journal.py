@@ -194,6 +194,18 @@ class Journal:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
+    @contextlib.contextmanager
+    def _one_instant(self) -> Iterator[None]:
+        """Several reads see the same records: a handler that starts between two of them has begun for none."""
+        own = not self._connection.in_transaction
+        if own:
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if own and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
     def save_snapshots(self, *jobs: Job) -> None:
         """Save jobs as of the last record, in one transaction: earlier records need not be folded again.
 
@@ -282,23 +294,24 @@ class Journal:
         return dict(self._connection.execute(query).fetchall())
 
     def jobs(self) -> dict[str, Job]:
-        """All jobs, folded from their records, in the order of their submission."""
-        starts = list(self.records(""))
+        """All jobs as of one instant, folded from their records, in the order of their submission."""
         found: list[tuple[int, Job]] = []
-        snapshots = self._snapshots()
-        for (name,) in self._connection.execute(_NAMES).fetchall():
-            born, seq, job = snapshots.get(name, (0, 0, None))
-            later = heapq.merge(self.records(name, seq), (s for s in starts if s[0] > seq), key=itemgetter(0))
-            for number, record in later:
-                if isinstance(record, JobSubmitted):
-                    born, job = (number, submitted(record)) if job is None else (born, job)
-                elif job is not None:
-                    apply(job, record)
-            if job is not None:
-                for curve in (job.curve, *job.full_epoch_curves):
-                    if curve is not None:
-                        curve.shrink()
-                found.append((born, job))
+        with self._one_instant():
+            starts = list(self.records(""))
+            snapshots = self._snapshots()
+            for (name,) in self._connection.execute(_NAMES).fetchall():
+                born, seq, job = snapshots.get(name, (0, 0, None))
+                later = heapq.merge(self.records(name, seq), (s for s in starts if s[0] > seq), key=itemgetter(0))
+                for number, record in later:
+                    if isinstance(record, JobSubmitted):
+                        born, job = (number, submitted(record)) if job is None else (born, job)
+                    elif job is not None:
+                        apply(job, record)
+                if job is not None:
+                    for curve in (job.curve, *job.full_epoch_curves):
+                        if curve is not None:
+                            curve.shrink()
+                    found.append((born, job))
         return {job.name: job for _, job in sorted(found, key=itemgetter(0))}
 
     def accounts(self, jobs: Mapping[str, Job]) -> Accounts:

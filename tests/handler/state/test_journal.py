@@ -262,6 +262,29 @@ def test_a_reader_sees_what_a_handler_writes_meanwhile_and_cannot_write(path: Pa
     journal.close()
 
 
+def test_jobs_are_of_one_instant_whatever_a_handler_writes_meanwhile(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a job that was cancelled after a restart has ended, but the restart has not happened."""
+    history = lived().history
+    journal, reader = Journal.write(path), Journal.read(path)
+    before = history[: len(history) // 2]
+    journal.append(before)
+    snapshots = Journal._snapshots
+
+    def meanwhile(one: Journal) -> Any:
+        if one is reader:
+            journal.append(history[len(before) :])
+        return snapshots(one)
+
+    monkeypatch.setattr(Journal, "_snapshots", meanwhile)
+    assert reader.jobs() == fold(before) != fold(history)
+    monkeypatch.undo()
+    assert reader.jobs() == fold(history)
+    reader.close()
+    journal.close()
+
+
 def test_the_next_handler_learns_when_the_last_one_was_alive(path: Path) -> None:
     first = Journal.write(path)
     assert first.left_at is None
