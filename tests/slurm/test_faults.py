@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -15,7 +17,8 @@ import pytest
 
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
-from tests.slurm.cluster import SlurmCluster
+from coach.platforms.slurm.queue import cancel_own
+from tests.slurm.cluster import NODES, SlurmCluster
 from tests.slurm.runs import LEARNS, job, logged, shim, train
 from tests.slurm.test_programs import paid
 
@@ -129,6 +132,54 @@ def test_scancel_ends_a_job_that_waits(slurm: SlurmCluster, tmp_path: Path) -> N
     assert "before it began, by scancel" in trained.message
     assert re.search(r"no nodes are free for it yet \(Resources\)", said[0])
     slurm.until(lambda: not slurm.queue("running,completing"))
+
+
+def test_a_job_that_a_node_cannot_start_is_not_one_that_a_person_cancelled(slurm: SlurmCluster, tmp_path: Path) -> None:
+    spools = {slurm.folder / f"spool-{node}": slurm.folder / f"full-{node}" for node in NODES}
+
+    def then(_handler: Any, event: Any) -> None:
+        if isinstance(event, ev.PodLost):
+            for spool, away in spools.items():
+                away.rename(spool)
+
+    for spool, away in spools.items():
+        spool.rename(away)
+    trained, records = train(tmp_path, job(tmp_path), then=then)
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    (lost,) = [record for record in records if isinstance(record, ev.PodLost)]
+    assert re.search(r"was cancelled as it started on n\d, by Slurm", lost.message)
+
+
+def test_a_controller_that_forgot_a_job_and_gives_its_id_again_ends_nothing(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    state, before = slurm.folder / "state", tmp_path / "state"
+    slurm.kill("ctld", signal.SIGTERM)  # so that it writes all that it knows
+    shutil.copytree(state, before)
+    slurm.start_controller()
+    first: list[str] = []
+
+    def forget() -> None:
+        first.append(running(slurm))
+        slurm.kill("ctld")
+        shutil.rmtree(state)
+        shutil.copytree(before, state)
+        slurm.start_controller()
+
+    trained, records = train(tmp_path, job(tmp_path, resumes=True, target=0.04), then=once(ev.EpochFinished, forget))
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    assert first[0] in slurm.queue(form="%i")
+    paid(trained, records)
+
+
+def test_a_job_of_another_that_has_the_id_now_is_not_cancelled(slurm: SlurmCluster) -> None:
+    mine = slurm("sbatch", "--parsable", "--comment=coach:me:own-1", "--output=/dev/null", "--mem-per-cpu=10",
+                 "--wrap=sleep 300").strip()  # fmt: skip
+    asyncio.run(cancel_own(mine, "own-2"))
+    assert mine in slurm.queue("pending,running", "%i")
+    asyncio.run(cancel_own(mine, "own-1"))
+    slurm.until(lambda: mine not in slurm.queue("pending,running", "%i"))
+    asyncio.run(cancel_own("99999", "own-1"))
 
 
 def test_too_much_memory_is_said_although_slurm_says_exit_code_0(slurm: SlurmCluster, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class Attempt:
         self.tell(end=PEERS_GRACE, cause="asked")
         while not self.over and time.monotonic() < self.paid:
             with contextlib.suppress(CoachError):
-                await queue.cancel([self.id])
+                await queue.cancel_own(self.id, self.token)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.looked.wait(), interval())
 
@@ -285,7 +285,7 @@ class RankWorker(LoggedWorker):
             if state == "CANCELLED":
                 return Ended(code, "cancelled", f"Slurm job {self.attempt.id}, by scancel", seconds)
             if cause != "":
-                self.disrupted = state in (*queue.TAKEN_AWAY, "REQUEUED", "SILENT")
+                self.disrupted = state in (*queue.TAKEN_AWAY, "REQUEUED", "FORGOTTEN", "SILENT")
                 words = _WORDS.get(state, f"Slurm ended it ({state})")
                 return Ended(code or 143, "lost", f"{words}, job {self.attempt.id}", seconds)
         return Ended(code, "", last, seconds)

@@ -358,10 +358,10 @@ class SlurmPlatform(LoggedPrograms):
         """End a Slurm job whose program has ended, or never began."""
         attempt.tell(end=0.0, cause="asked")
         attempt.unwanted = self._clock()
-        over = attempt.over in (*queue.ENDED, "FORGOTTEN")  # its id may be another's
-        if attempt.id and not over and not await asyncio.to_thread(lambda: attempt.finished):
+        over = attempt.over in queue.ENDED or await asyncio.to_thread(lambda: attempt.finished)
+        if attempt.id and not over:
             with contextlib.suppress(CoachError):
-                await queue.cancel([attempt.id])
+                await queue.cancel_own(attempt.id, attempt.token)
 
     # -- what Slurm says ----------------------------------------------------------------------------------
 
@@ -436,9 +436,12 @@ class SlurmPlatform(LoggedPrograms):
 
 
 def _never_began(attempt: Attempt) -> tuple[Reason, str]:
-    if attempt.over == "CANCELLED":
-        return Reason.CANCELLED_OUTSIDE, f"Slurm job {attempt.id}, before it began, by scancel"
-    words, printed = f"Slurm job {attempt.id} ended before its program began ({attempt.over})", attempt.printed()
+    job, nodes = f"Slurm job {attempt.id}", attempt.entry.nodes if attempt.entry else ""
+    if attempt.over == "CANCELLED" and not nodes:
+        return Reason.CANCELLED_OUTSIDE, f"{job}, before it began, by scancel"
+    words, printed = f"{job} ended before its program began ({attempt.over})", attempt.printed()
+    if attempt.over == "CANCELLED":  # it may not be queued again, so Slurm cancels what a node cannot start
+        words = f"{job} was cancelled as it started on {nodes}, by Slurm where the node could not start it"
     reason = Reason.DISRUPTED if attempt.over in queue.TAKEN_AWAY else Reason.FUNCTION_LOST
     return reason, f"{words}; it printed: {printed}" if printed else words
 

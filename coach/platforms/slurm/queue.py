@@ -31,7 +31,7 @@ HALTED = frozenset({"SUSPENDED", "STOPPED"})
 #: What commands say while the controller or its authentication is away, or busy.
 _AWAY = re.compile(
     r"timed out|unable to contact|connect|communication|zero bytes|munge|authentication|temporarily|try again|"
-    r"controller not responding|slurm_load|unexpected message|load average",
+    r"controller not responding|slurm_load(?!_jobs error: Invalid job id)|unexpected message|load average",
     re.IGNORECASE,
 )
 #: Refusals of a job that pass when others have ended.
@@ -69,7 +69,10 @@ _OF_WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job in Slurm's queue, by its token. `start` is when it is expected to start, as Slurm writes it."""
+    """A job in Slurm's queue, by its token. `start` is when it is expected to start, as Slurm writes it.
+
+    `nodes` is empty until it has some; it keeps them when it has ended.
+    """
 
     token: str
     handler: str
@@ -77,6 +80,7 @@ class Entry:
     state: str
     reason: str
     start: str
+    nodes: str = ""
 
 
 async def command(*words: str) -> str:
@@ -130,13 +134,13 @@ def limited(error: PermanentError) -> bool:
 
 async def queue(handler: str) -> dict[str, Entry]:
     """The jobs of a handler by their tokens, those that have ended not long ago included. Raises CoachError."""
-    answer = await command("squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%k")
+    answer = await command("squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%N|%k")
     found = {}
     for line in answer.splitlines():
-        number, state, reason, start, comment = [*line.split("|", 4), *[""] * 5][:5]
+        number, state, reason, start, nodes, comment = [*line.split("|", 5), *[""] * 6][:6]
         mark, of, token = [*comment.split(":"), "", ""][:3]
         if mark == MARK and of == handler:
-            found[token] = Entry(token, of, number, state, reason, start)
+            found[token] = Entry(token, of, number, state, reason, start, nodes)
     return found
 
 
@@ -249,3 +253,14 @@ async def cancel(ids: Sequence[str]) -> None:
     """End jobs; those that are not there any more are no error. Raises TemporaryError."""
     with contextlib.suppress(PermanentError):
         await command("scancel", "--quiet", *ids)
+
+
+async def cancel_own(id: str, token: str) -> None:
+    """End the job of a token, if the id is still its own: a controller that was killed may give it to another.
+
+    Raises TemporaryError.
+    """
+    with contextlib.suppress(PermanentError):
+        comment = await command("squeue", "--noheader", f"--jobs={id}", "--format=%k")
+        if comment.strip().endswith(f":{token}"):
+            await cancel([id])

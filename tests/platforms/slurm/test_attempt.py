@@ -123,8 +123,9 @@ def test_how_it_ended_is_its_own_word_first_then_slurms(
 def test_a_worker_of_which_nothing_is_seen_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silence: float, state: str, looks: int, cause: str, words: str
 ) -> None:
-    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $* >> {tmp_path}/cancelled\n")
-    (tmp_path / "scancel").chmod(0o755)
+    for name, script in {"squeue": "echo coach:me:own-1", "scancel": f"echo $* >> {tmp_path}/cancelled"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(attempt, "LOOK_SECONDS", 0.2)
     at = make(tmp_path, "", silence=silence)

@@ -84,16 +84,16 @@ def test_jobs_are_known_by_their_mark_whatever_their_ids_and_comments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [
-        "12|RUNNING|None|2026-01-01T00:00:00|coach:me:own-1",
-        "12|COMPLETED|None|2017-01-01T00:00:00|a job of 2017|with coach:me:own-2 in its comment",
-        "13|PENDING|Priority|N/A|coach:another:own-3",
-        "14_7|RUNNING|None|N/A|(null)",
+        "12|RUNNING|None|2026-01-01T00:00:00|n[0-1]|coach:me:own-1",
+        "12|COMPLETED|None|2017-01-01T00:00:00|n0|a job of 2017|with coach:me:own-2 in its comment",
+        "13|PENDING|Priority|N/A||coach:another:own-3",
+        "14_7|RUNNING|None|N/A|n2|(null)",
         "", "squeue: a warning | of some site",
     ]  # fmt: skip
     commands(tmp_path, monkeypatch, squeue="cat <<'EOF'\n" + "\n".join(lines) + "\nEOF")
     found = asyncio.run(queue.queue("me"))
     assert list(found) == ["own-1"]
-    assert (found["own-1"].id, found["own-1"].state) == ("12", "RUNNING")
+    assert (found["own-1"].id, found["own-1"].state, found["own-1"].nodes) == ("12", "RUNNING", "n[0-1]")
 
 
 @pytest.mark.parametrize(("later", "waits"), [(3600, 3600.0), (-5, 0.0), (None, None)])
