@@ -98,6 +98,7 @@ def _row(seed: int, number: int, fault: Fault, outcome: Outcome) -> dict[str, An
         "run": str(number),
         "victim": fault.victim.value,
         "regroups": str(int(fault.regroups)),
+        "ahead": str(int(fault.ahead)),
         "reports": fault.reports,
         "struck": int(bool(outcome.struck)),
         "attempts": outcome.attempts,
@@ -111,7 +112,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        old = {"regroups": "0", "commit": ""}
+        old = {"regroups": "0", "ahead": "0", "commit": ""}
         return [row | {name: row.get(name, none) for name, none in old.items()} for row in csv.DictReader(file)]
 
 
@@ -124,6 +125,7 @@ def write(rows: Sequence[dict[str, Any]], where: str) -> None:
     groups: dict[str, list[dict[str, Any]]] = {
         victim.value: [row for row in hit if row["victim"] == victim.value] for victim in VICTIMS[where]
     }
+    groups["any, of jobs that queue the larger one ahead"] = [row for row in hit if row["ahead"] == "1"]
     groups["any, of programs that change workers in the same process"] = [r for r in hit if r["regroups"] == "1"]
     for name, of in {**groups, "all": hit}.items():
         if of:

@@ -49,13 +49,15 @@ Strike = Callable[[int, "Fault"], Awaitable[str]]
 class Fault:
     """SIGKILL to `victim`, `seconds` after the program has reported `reports` times.
 
-    `regroups`: its workers change in the same process.
+    `regroups`: its workers change in the same process; `ahead`: on Slurm, the larger job is queued while the smaller
+    one trains.
     """
 
     victim: StrEnum
     reports: int
     seconds: float
     regroups: bool = False
+    ahead: bool = False
 
 
 def draw(seed: int, number: int) -> Fault:
@@ -69,7 +71,7 @@ def draw(seed: int, number: int) -> Fault:
     return Fault(victim, reports, dice.random() * SECONDS, seed != 1 and dice.random() < 0.5)
 
 
-def job_file(folder: Path, *, regroups: bool) -> dict[str, object]:
+def job_file(folder: Path, *, regroups: bool, ahead: bool = False) -> dict[str, object]:
     """Its job: one or two workers. `folder` gets what the program imports."""
     (folder / "coach_program.py").write_bytes(MODULE.read_bytes())
     return {
@@ -88,6 +90,7 @@ def job_file(folder: Path, *, regroups: bool) -> dict[str, object]:
             "budget": {"amount": 1, "currency": "USD"},
             "gracePeriod": 2,
             "resources": {"worker": {"cpu": "500m", "memory": "256Mi"}},
+            **({"slurm": {"queueAhead": True}} if ahead else {}),
         },
     }
 
@@ -111,7 +114,7 @@ async def run_with(
     """One run of the job under `coach run` with these options."""
     with tempfile.TemporaryDirectory(prefix="chaos-program-") as name:
         home, file, out = StateDirectory(Path(name) / "home"), Path(name) / "job.yaml", Path(name) / "out"
-        file.write_text(json.dumps(job_file(Path(name), regroups=fault.regroups)))
+        file.write_text(json.dumps(job_file(Path(name), regroups=fault.regroups, ahead=fault.ahead)))
         environment = {**environment, "COACH_HOME": str(home.path)}
         began, struck, lost = time.monotonic(), "", list[str]()
         with out.open("ab") as log:

@@ -41,11 +41,14 @@ class Victim(StrEnum):
 
 
 def draw(seed: int, number: int) -> Fault:
-    """The fault of run `number` of `seed`; one in four comes while the workers change, or soon after."""
+    """The fault of run `number` of `seed`; one in four comes while the workers change, or soon after.
+
+    From seed 8 on, half of the jobs queue the larger one ahead.
+    """
     dice = random.Random(f"slurm {seed} {number}")
     victim = dice.choice(list(Victim))
     reports = dice.choice([2, 3, dice.randint(0, EPOCHS - 2), dice.randint(0, EPOCHS - 2)])
-    return Fault(victim, reports, dice.random() * SECONDS)
+    return Fault(victim, reports, dice.random() * SECONDS, ahead=seed >= 8 and dice.random() < 0.5)
 
 
 async def run_with(fault: Fault, cluster: SlurmCluster) -> Outcome:
