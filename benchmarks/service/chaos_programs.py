@@ -138,6 +138,7 @@ def write(rows: Sequence[dict[str, Any]], where: str) -> None:
         f"{len(rows) - len(hit)} more runs, in which the job ended before the fault, are not counted. A loss is\n"
         "another end, an epoch missing, more than one trained twice, money that does not add up, or\n"
         f"{LEFT[where]} left.\n"
+        "The line that a rank prints as its node dies, or what it runs under, may be lost; its checkpoint is not.\n"
         "The program trains 14 epochs of 1.6 s with one worker; Coach changes to two on the way."
     )
     if where == "slurm":

@@ -41,6 +41,9 @@ class Victim(StrEnum):
     HANDLER = "the handler"
 
 
+#: Victims that take with them what a rank prints just then, which may be the line that follows a checkpoint.
+SILENCED = ("a supervisor", "what a rank runs under", "a node")
+
 #: What strikes: it gets the handler's process id and the fault, and says what it hit.
 Strike = Callable[[int, "Fault"], Awaitable[str]]
 
@@ -140,7 +143,9 @@ async def run_with(
                 if process.returncode != -signal.SIGKILL:
                     break
         job = _job(home, out)
-        lost += losses(home, job) + ([f"exit code {process.returncode}"] if process.returncode else [])
+        lost += losses(home, job, fault.victim in SILENCED) + (
+            [f"exit code {process.returncode}"] if process.returncode else []
+        )
         left = await asyncio.to_thread(gone, lambda: marked("COACH_HOME", str(home.path)), 10)
         lost += [f"left: {what}" for what in left]
         for pid in (int(what.split()[0]) for what in left):
@@ -177,8 +182,8 @@ def _victims(handler: int, victim: StrEnum) -> list[int]:
     return found if victim is Victim.RANKS else found[-1:]
 
 
-def losses(home: StateDirectory, job: Job) -> list[str]:
-    """What of a finished job is not as if nothing had happened."""
+def losses(home: StateDirectory, job: Job, silenced: bool = False) -> list[str]:
+    """What of a finished job is not as if nothing had happened; `silenced`: one line of its output may be missing."""
     found: list[str] = []
 
     def expect(holds: bool, what: str) -> None:
@@ -188,7 +193,7 @@ def losses(home: StateDirectory, job: Job) -> list[str]:
     expect(job.reason is Reason.TARGET_REACHED, f"ended {job.state} {job.reason}: {job.message}")
     trained = _trained(home)
     counts = Counter(trained)
-    expect(sorted(counts) == list(range(EPOCHS)), f"epochs {trained}")
+    expect(set(counts) >= set(range(EPOCHS)) or (silenced and len(counts) == EPOCHS - 1), f"epochs {trained}")
     expect(counts.total() <= EPOCHS + 1, f"more than one epoch repeated: {trained}")
     reported = [round(1 / (job.value(epoch) or 1)) - 1 for epoch in job.epochs]
     expect(set(reported) <= set(counts) and sorted(reported) == reported, f"reports {reported}")

@@ -147,26 +147,42 @@ def test_a_job_that_a_node_cannot_start_is_not_one_that_a_person_cancelled(slurm
     trained, records = train(tmp_path, job(tmp_path), then=then)
     assert trained.reason is Reason.TARGET_REACHED, trained.message
     (lost,) = [record for record in records if isinstance(record, ev.PodLost)]
-    assert re.search(r"was cancelled as it started on n\d, by Slurm", lost.message)
+    assert re.search(r"ended before its program began \(LAUNCH_FAILED on n\d\)", lost.message)
 
 
-def test_a_controller_that_forgot_a_job_and_gives_its_id_again_ends_nothing(
-    slurm: SlurmCluster, tmp_path: Path
+@pytest.mark.parametrize("knew", ["nothing", "that it waits"])
+def test_what_a_killed_controller_knew_of_a_job_before_it_ran_costs_no_more_than_an_interval(
+    slurm: SlurmCluster, tmp_path: Path, knew: str
 ) -> None:
-    state, before = slurm.folder / "state", tmp_path / "state"
-    slurm.kill("ctld", signal.SIGTERM)  # so that it writes all that it knows
-    shutil.copytree(state, before)
-    slurm.start_controller()
+    state, saved = slurm.folder / "state", tmp_path / "state"
+    waited: list[str] = []
     first: list[str] = []
+
+    def save() -> None:
+        slurm.kill("ctld", signal.SIGTERM)  # so that it writes all that it knows
+        shutil.copytree(state, saved)
+        slurm.start_controller()
 
     def forget() -> None:
         first.append(running(slurm))
         slurm.kill("ctld")
         shutil.rmtree(state)
-        shutil.copytree(before, state)
+        shutil.copytree(saved, state)
         slurm.start_controller()
 
-    trained, records = train(tmp_path, job(tmp_path, resumes=True, target=0.04), then=once(ev.EpochFinished, forget))
+    lost = once(ev.EpochFinished, forget)
+
+    def then(handler: Any, event: Any) -> None:
+        if isinstance(event, ev.PodPending) and not waited:
+            waited.append(event.message)
+            if knew == "that it waits":
+                save()
+        lost(handler, event)
+
+    if knew == "nothing":
+        save()
+    options = {} if knew == "nothing" else {"slurm": {"options": ["--begin=now+3"]}}
+    trained, records = train(tmp_path, job(tmp_path, resumes=True, target=0.04, **options), then=then)
     assert trained.reason is Reason.TARGET_REACHED, trained.message
     assert first[0] in slurm.queue(form="%i")
     paid(trained, records)

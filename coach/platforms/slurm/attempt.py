@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ INTERVAL = 15.0
 SILENCE = 120.0
 #: Seconds before the end of what is paid by which all tasks have ended: files are seen a little late.
 MARGIN = 3.0
+#: Seconds that the clocks of a node and of Slurm's controller may differ, with what Slurm rounds off.
+CLOCKS = 2.0
 #: Bytes that are read at once.
 CHUNK = 1 << 20
 #: What Slurm writes into a job's output when it has ended a process for its memory.
@@ -158,6 +161,23 @@ class Attempt:
         self.looked.set()
         self.looked = asyncio.Event()
 
+    def how(self) -> str:
+        """How it ended in Slurm: `over`, but CANCELLED where a person did it.
+
+        A job that may not be queued again is cancelled by Slurm itself where a node cannot start it, as one that an
+        earlier job of the same id has not left: then it has nodes, and no worker began, or one began before it started.
+        Ids and starts that a killed controller had not saved come again.
+        """
+        if self.over != "CANCELLED" or self.entry is None or not self.entry.nodes:
+            return self.over
+        began = [found[0] / 1e9 for pod in self.pods if (found := self.began(pod.index))]
+        if not began:
+            return "LAUNCH_FAILED"
+        with contextlib.suppress(ValueError):
+            if datetime.fromisoformat(self.entry.start).timestamp() > min(began) + CLOCKS:
+                return "REQUEUED"
+        return self.over
+
     def printed(self) -> str:
         """What Slurm and the batch script have printed last."""
         with contextlib.suppress(OSError):
@@ -279,7 +299,7 @@ class RankWorker(LoggedWorker):
                 await self.attempt.looked.wait()
                 if self.attempt.entry is not None and self.attempt.entry.state in ("PENDING", "REQUEUED"):
                     self.attempt.over = "REQUEUED"  # it would begin again under the same id
-            state = "SILENT" if self.attempt.silent else self.attempt.over
+            state = "SILENT" if self.attempt.silent else await asyncio.to_thread(self.attempt.how)
             if state == "OUT_OF_MEMORY" or _OUT_OF_MEMORY.search(self.attempt.printed()):
                 return Ended(code, "memory", "", seconds, self._memory)
             if state == "CANCELLED":

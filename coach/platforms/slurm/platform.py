@@ -436,13 +436,12 @@ class SlurmPlatform(LoggedPrograms):
 
 
 def _never_began(attempt: Attempt) -> tuple[Reason, str]:
-    job, nodes = f"Slurm job {attempt.id}", attempt.entry.nodes if attempt.entry else ""
-    if attempt.over == "CANCELLED" and not nodes:
-        return Reason.CANCELLED_OUTSIDE, f"{job}, before it began, by scancel"
-    words, printed = f"{job} ended before its program began ({attempt.over})", attempt.printed()
-    if attempt.over == "CANCELLED":  # it may not be queued again, so Slurm cancels what a node cannot start
-        words = f"{job} was cancelled as it started on {nodes}, by Slurm where the node could not start it"
-    reason = Reason.DISRUPTED if attempt.over in queue.TAKEN_AWAY else Reason.FUNCTION_LOST
+    how = attempt.how()
+    if how == "CANCELLED":
+        return Reason.CANCELLED_OUTSIDE, f"Slurm job {attempt.id}, before it began, by scancel"
+    nodes = f" on {attempt.entry.nodes}" if attempt.entry and attempt.entry.nodes else ""
+    words, printed = f"Slurm job {attempt.id} ended before its program began ({how}{nodes})", attempt.printed()
+    reason = Reason.DISRUPTED if how in queue.TAKEN_AWAY else Reason.FUNCTION_LOST
     return reason, f"{words}; it printed: {printed}" if printed else words
 
 

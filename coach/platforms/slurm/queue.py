@@ -24,8 +24,8 @@ COMMAND_SECONDS = 90.0
 #: Begins the comment of each job of Coach's; then the handler's id and the attempt's token follow.
 MARK = "coach"
 #: States of a job that has ended, and those of them that say nothing against it: Slurm took its nodes away.
-TAKEN_AWAY = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REVOKED", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED"})
-ENDED = TAKEN_AWAY | {"CANCELLED", "COMPLETED", "FAILED", "OUT_OF_MEMORY"}
+TAKEN_AWAY = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REVOKED", "TIMEOUT", "DEADLINE"})
+ENDED = TAKEN_AWAY | {"CANCELLED", "COMPLETED", "FAILED", "LAUNCH_FAILED", "OUT_OF_MEMORY"}
 #: States in which the processes of a job are stopped.
 HALTED = frozenset({"SUSPENDED", "STOPPED"})
 #: What commands say while the controller or its authentication is away, or busy.

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import os
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,29 @@ def test_one_look_without_a_job_shows_nothing_and_two_do(tmp_path: Path, looks: 
     for look in looks:
         at.seen(entry(words[look]) if look in words else None)
     assert at.over == over
+
+
+@pytest.mark.parametrize(
+    ("began", "nodes", "started", "how"),
+    [
+        ([], "", "N/A", "CANCELLED"),
+        ([], "n7", "2026-11-29T19:08:36", "LAUNCH_FAILED"),
+        ([1.3], "n7", "2026-11-29T19:08:36", "CANCELLED"),
+        ([-0.9, 1.3], "n[7-8]", "2026-11-29T19:08:36", "CANCELLED"),  # a node's clock may be a little behind
+        ([1.3], "n7", "2026-11-29T19:08:42", "REQUEUED"),
+        ([1.3], "n7", "Unknown", "CANCELLED"),
+    ],
+    ids=["waited", "no worker began", "it ran", "two clocks", "it started again", "no start"],
+)
+def test_a_cancelled_job_was_cancelled_by_a_person_or_could_not_be_started(
+    tmp_path: Path, began: list[float], nodes: str, started: str, how: str
+) -> None:
+    start = datetime.fromisoformat("2026-11-29T19:08:36").timestamp()
+    at = make(tmp_path, "", workers=2)
+    for rank, seconds in enumerate(began):
+        (at.folder / f"rank-{rank}.log").write_text(f"{(start + seconds) * 1e9:.0f} began n7\n")
+    at.seen(Entry("own-1", "me", "7", "CANCELLED", "None", started, nodes))
+    assert at.how() == how
 
 
 def follow(at: Attempt, log: Path, run: Any, *, beside: Any = None) -> Ended:
