@@ -180,10 +180,11 @@ def _share(job: Job) -> float | None:
     """Part of the predicted training that is done, from 0 to 1; None without a prediction."""
     if job.state is State.SUCCEEDED:
         return 1.0
-    last = forecast.expected_last(job)
+    remaining = forecast.remaining(job)
+    last = remaining.last
     if job.ended or (job.spec.target is not None and (last is None or last.expected <= 0)):
         return None
-    left = (forecast.expected_epochs(job) or forecast.remaining_epochs(job)).expected
+    left = remaining.epochs.expected
     return job.epochs_trained / (job.epochs_trained + left) if job.epochs_trained + left > 0 else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,11 +12,11 @@ import numpy as np
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
 from coach.core.estimation.convergence import ConvergenceModel, fit_convergence
-from coach.core.estimation.interval import Z80, Interval, log_normal
-from coach.core.lifecycle.forecast import KNOWN_SPREAD
+from coach.core.estimation.interval import Interval
+from coach.core.lifecycle.forecast import epochs_paid, like_earlier
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Goal
-from coach.handler.prior_runs import earlier_runs, known_curve
+from coach.handler.prior_runs import known_curve, known_epochs
 from coach.handler.state.state_directory import StoredJob
 from coach.report.plan import earlier_words, fastest_for, plan, start_seconds
 from coach.report.row_types import bounds
@@ -173,17 +172,16 @@ def _possible(model: ConvergenceModel, found: Interval) -> Interval:
 def _needed(spec: TrainingJob, past: Mapping[str, StoredJob], model: ConvergenceModel) -> Sequence[float | None]:
     """Epochs with which a new run reaches its target with each of CHANCES; None where it never does.
 
-    Where earlier ones reached it: log-normal around what they took, with KNOWN_SPREAD or wider. Else by the curve.
+    Where earlier ones reached it: as many as those. Else by the curve.
     """
-    took = [run.reached.epochs_trained for run in earlier_runs(past.values(), spec) if run.reached is not None]
-    if took:
-        spread = math.log(KNOWN_SPREAD) / Z80
-        if len(took) > 1:
-            spread = max(spread, statistics.stdev(map(math.log, took)))
-        around = log_normal(statistics.median(took), spread)
-        return [around.quantile(chance) for chance in CHANCES]
     assert spec.spec.target is not None and spec.spec.target_value is not None
-    return model.epochs_of_new_run(spec.spec.target_value, spec.spec.target.epochs_in_a_row, CHANCES)
+    found: Sequence[float | None]
+    if (took := known_epochs(past.values(), spec)) is not None:
+        found = [like_earlier(took).quantile(chance) for chance in CHANCES]
+    else:
+        found = model.epochs_of_new_run(spec.spec.target_value, spec.spec.target.epochs_in_a_row, CHANCES)
+    most = spec.spec.max_epochs or math.inf
+    return [None if epochs is None or epochs > most else epochs for epochs in found]
 
 
 def _most(spec: JobSpec, choices: Sequence[Choice], budget: float) -> tuple[int, float, Allocation]:
@@ -191,13 +189,11 @@ def _most(spec: JobSpec, choices: Sequence[Choice], budget: float) -> tuple[int,
 
     Of equal ones the fastest.
     """
-    found = []
-    for each in choices:
-        most = max(0.0, budget - each.start_cost) / each.cost
-        if spec.max_epochs is not None:
-            most = min(most, spec.max_epochs)
-        if spec.time_limit is not None:
-            most = min(most, max(0.0, spec.time_limit - each.start) / each.seconds)
-        found.append((-math.floor(most), each.seconds, each.at, each.start))
-    negative, seconds, at, start = min(found)
-    return -negative, start - negative * seconds if negative else 0.0, at
+    seconds, costs, start_costs = np.array([(each.seconds, each.cost, each.start_cost) for each in choices]).T
+    start = choices[0].start
+    time = math.inf if spec.time_limit is None else spec.time_limit - start
+    most = epochs_paid(seconds, costs, time, budget - start_costs, spec.max_epochs or math.inf)
+    negative, each, at = min(
+        (-math.floor(epochs), one.seconds, one.at) for epochs, one in zip(most.tolist(), choices, strict=True)
+    )
+    return -negative, start - negative * each if negative else 0.0, at

@@ -32,12 +32,12 @@ def fitted_curve(job: Job, points: int) -> list[tuple[float, float, Interval]]:
     model = job.convergence
     if model is None or not job.full_epochs:
         return []
-    last = None if job.state is State.SUCCEEDED else forecast.expected_last(job)
+    last = None if job.state is State.SUCCEEDED else forecast.remaining(job).last
     end = job.epochs_trained
     if last is not None:
         end = max(end, min(last.high, LONGEST_CURVE * last.expected))
     elif not job.ended and job.target is None:
-        end += forecast.epochs_within_bounds(job)
+        end += forecast.remaining(job).epochs.expected
     xs = np.linspace(job.epochs[0].epochs_trained, end, points).tolist()
     return [(x, model.predict(x), model.interval(x)) for x in xs]
 
@@ -104,13 +104,13 @@ def curve_words(job: Job) -> str:
         f"({formatting.score(ends.low)} to {formatting.score(ends.high)})"
     )
     if job.target is None:
-        epochs = forecast.epochs_within_bounds(job)
+        epochs = forecast.remaining(job).epochs.expected
         end = model.interval(job.epochs_trained + epochs)
         return (
             f"{goes}; after {epochs:.0f} more epochs, all that its bounds allow, {formatting.score(end.expected)} "
             f"({formatting.score(end.low)} to {formatting.score(end.high)}) is expected"
         )
-    last, chance = forecast.expected_last(job), model.chance(job.target)
+    last, chance = forecast.remaining(job).last, model.chance(job.target)
     if last is None:
         young = f"too early to say whether {job.target:g} is held"  # values that get worse at first often turn
         return f"{goes}; {young if seen < HOPELESS_EPOCHS else f'it sees no way to {job.target:g}'}"

@@ -5,7 +5,6 @@ The estimates are those that the job would begin with, from measurements of earl
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 
@@ -36,11 +35,11 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     points, epochs_trained = job.known_points, job.known_epochs
     fixed = _fixed_seconds(past.values(), spec, nodes)
     start = start_seconds(past.values(), spec, nodes) or 0.0
-    epochs = forecast.epochs_of_new(job)
+    left = forecast.remaining(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
     first = [job.minimum, job.maximum, *(at for at in measured if at.within(*job.spec.limits))]
     shown = sorted(shown_allocations(job, first))
-    rows = tuple(_row(job, at, epochs, fixed, start, at in measured, nodes) for at in shown)
+    rows = tuple(_row(job, at, fixed, start, at in measured, nodes) for at in shown)
     measured_words = f"{formatting.count(len(points), 'allocation')} on these nodes"
     known = [f"speed: earlier jobs like it measured {measured_words}"] if points else []
     book = job.price_book
@@ -55,7 +54,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         budget=None if money is None else to_amount(money),
         chance_of_running_out=spec.spec.budget.chance if aims else None,
         epochs_provided_for=spending.provided if spending else None,
-        **bounds("epochs", epochs),
+        **bounds("epochs", left.epochs),
         epochs_known=epochs_trained is not None or (spec.spec.target is None and job.speed is not None),
         enough="" if reach is None else reach.words,
         probes=tuple(map(str, _probes(job, nodes))),
@@ -106,16 +105,16 @@ def _prices(book: PriceBook) -> str:
 
 
 def _row(  # noqa: PLR0917
-    job: Job, at: Allocation, epochs: Interval, fixed: Interval, start: float, measured: bool, nodes: tuple[Node, ...]
+    job: Job, at: Allocation, fixed: Interval, start: float, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
     book = job.price_book
     held = job.spec.resources.total(at)
     rate = second_cost(held, book, at.pods)
     budget = job.ledger.budget
     seconds = None if job.speed is None else epoch_seconds(job.speed, *at, fixed)
-    total = None if seconds is None else _times(epochs, seconds) + start
-    cost = None if seconds is None else epoch_cost(seconds, held, book, at.pods)
-    costs = None if cost is None else _times(epochs, cost) + start * rate
+    left = forecast.remaining(job, at, seconds)
+    total = left.seconds and left.seconds + start
+    costs = left.cost and left.cost + start * rate
     return PlanRow(
         workers=at.workers,
         servers=at.servers,
@@ -123,19 +122,12 @@ def _row(  # noqa: PLR0917
         fits=not isinstance(plan_alone(job, at, nodes), Pending),
         cost_per_hour=rate * 3600,
         hours_within_budget=None if budget is None or not rate else to_amount(budget) / rate / 3600,
-        cost=None if cost is None else cost.expected,
+        cost=None if seconds is None else epoch_cost(seconds.expected, held, book, at.pods),
         **bounds("seconds", seconds),
         **bounds("job_seconds", total),
         **bounds("job_cost", costs),
         within_budget=None if budget is None or costs is None else costs.expected <= to_amount(budget),
     )
-
-
-def _times(one: Interval, other: Interval) -> Interval:
-    """The product of two independent estimates: their relative spreads add in quadrature."""
-    down, up = (math.hypot(*both) for both in zip(one.spreads, other.spreads, strict=True))
-    expected = one.expected * other.expected
-    return Interval(expected * math.exp(-down), expected, expected * math.exp(up))
 
 
 def _fixed_seconds(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Interval:

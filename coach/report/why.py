@@ -261,8 +261,7 @@ def _known(job: Job, now: float) -> Iterator[str]:
     if until is None and job.pods and job.spec.target is not None and job.full_epoch_count < CURVE_EPOCHS:
         yield f"When it is done is not known yet: its curve says something from epoch {CURVE_EPOCHS} on"
     if until is not None:
-        left = forecast.expected_epochs(job)
-        assert left is not None, "it has a time"
+        left = forecast.remaining(job).epochs
         yield (
             f"Done in {formatting.duration_interval(until)}, after {left.expected:.0f} more epochs "
             f"({left.low:.0f}-{left.high:.0f})"
@@ -286,14 +285,13 @@ def _money(job: Job, now: float) -> str:
     if job.billed_pods and job.billed_book != (book := job.book_on(job.price_book.on(by_node(job.billed_pods)))):
         rate = book.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
         spent += f"; from its next reservation on {formatting.amount(rate)} an hour, as the price has changed"
-    plan = forecast.spending_plan(job)
-    each = forecast.epoch_budget_by(job, plan, None)
+    plan, left = forecast.spending_plan(job), forecast.remaining(job)
+    each = forecast.epoch_budget(job, left, plan)
     if each is not None:
         spent += (
             f"; the next epoch may cost {formatting.amount(each)} {currency}"
             if each >= forecast.cheapest_epoch(job)
-            else "; what is left is for the cheapest allocation, "
-            f"as {forecast.epochs_to_provide_for(job):.0f} epochs may remain"
+            else f"; what is left is for the cheapest allocation, as {left.provided:.0f} epochs may remain"
         )
     if plan is not None and plan.spare > 0.0:
         spent += (

@@ -488,6 +488,9 @@ def test_a_plan_of_budgets_after_a_run_that_rested_and_then_dropped_says_what_it
     assert chances[0.95] / chances[0.5] == pytest.approx(1.5 ** (1.6449 / 1.2816), rel=1e-3)
     assert found["known"][0].startswith("epochs: old reached this target after ")
     assert found["known"][0] in run(capsys, *words)[1]
+    job_file.write_text(JOB.replace("{loss: 0.3}", "{accuracy: 0.95}\n  maxEpochs: 2"))
+    (found,) = json.loads(run(capsys, *words, "-o", "json")[1])
+    assert [money for _, money in found["chances"]] == [None, None, None], "no money buys a third epoch"
 
 
 def test_a_plan_of_what_would_be_refused_says_so(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_predicted_band_reaches_to_the_target_and_to_the_predicted_end(make)
     job = next(iter(world.reducer.jobs.values()))
     with mpl.rc_context(STYLE):
         curve = figures(Story.of(job, world.history, world.now))[f"{job.name}-curve"]
-    last = forecast.expected_last(job)
+    last = forecast.remaining(job).last
     assert last is not None and last.expected > job.epochs_trained, "a job that is not done"
     drawn = band(curve)
     assert drawn[0][0] == pytest.approx(job.epochs[0].epochs_trained)

@@ -1,6 +1,6 @@
 """What an account will have spent at its period's end, and when it runs out, if its jobs go on as predicted.
 
-Until its running and waiting jobs end, they spend what is predicted of each (`forecast.rest`), evenly over its
+Until its running and waiting jobs end, they spend what is predicted of each (`forecast.remaining`), evenly over its
 predicted time; from then on money is spent at the account's mean rate so far. The rate is that of jobs that come by
 chance (a compound Poisson process): with x_j what each job has spent in the past E seconds, the next L seconds cost
 (L/E) sum(x_j), with the variance (L/E)(1 + L/E) sum(x_j^2), of which the second part is the doubt about the rate.
@@ -43,7 +43,7 @@ class AccountForecast:
 
 def account_forecast(accounts: Accounts, account: Account, jobs: Sequence[Job], at: float) -> AccountForecast | None:
     """The forecast at `at` of an account that pays `jobs`, which have not ended; None if nothing is known."""
-    rests = [(rest.seconds, rest.cost) for job in jobs if (rest := forecast.rest(job)) and rest.finite]
+    rests = [rest for job in jobs if (rest := forecast.remaining(job).bounded) is not None]
     period = account.period
     length = _length(period, at)
     first = account.payments.times[0] if account.payments.times else at

@@ -84,7 +84,7 @@ def _chances(job: Job) -> list[FloatArray]:
     if job.spec.target is None:
         return []
     if not job.full_epoch_count:
-        return [spending.at_least(forecast.epochs_of_new(job))] if job.known_epochs is not None else []
+        return [forecast.chances_to_remain(job, None)] if job.known_epochs is not None else []
     if job.full_epoch_count < SHOWN_EPOCHS or len(job.full_epoch_curves) < KEPT_CURVES:
         return []
     curves = job.full_epoch_curves

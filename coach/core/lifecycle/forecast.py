@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -72,33 +72,35 @@ class EpochTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """What a job still takes until it is done: seconds with functions held, and currency units, as 80 % intervals.
+class Remaining:
+    """What a job still needs until it is done, the running epoch included: decisions, people and accounts read this.
 
-    `epoch_seconds` is what its next epoch is expected to take.
+    80 % intervals: `epochs` to train, never fewer than `fewest`; `seconds` with functions held, and `cost` in currency
+    units, both None while no speed is known. `provided`: epochs that its money must last for. `last`: the epoch by
+    which its target will have held long enough. `epoch_seconds`: what its next epoch is expected to take.
+
+    `known`: its curve, earlier jobs or its bounds say so. Else it is assumed, which is enough to decide by, and `last`
+    is None. A program without a target ends when it wants to. Of a job without a chance `coach why` says so.
     """
 
-    seconds: Interval
-    cost: Interval
-    epoch_seconds: float
+    epochs: Interval
+    fewest: float
+    provided: float
+    known: bool
+    last: Interval | None
+    seconds: Interval | None = None
+    cost: Interval | None = None
+    epoch_seconds: float = 0.0
 
     @property
-    def finite(self) -> bool:
-        """Whether it has bounds: of a job that may never reach its target there are none."""
-        return math.isfinite(self.seconds.high) and math.isfinite(self.cost.high)
+    def bounded(self) -> tuple[Interval, Interval] | None:
+        """`seconds` and `cost`, where both are known and have bounds: a job that may never end has none."""
+        if not self.known or self.seconds is None or self.cost is None:
+            return None
+        return (self.seconds, self.cost) if math.isfinite(self.seconds.high + self.cost.high) else None
 
 
 # -- predictions ------------------------------------------------------------------------------------------
-
-
-def total_epochs(job: Job) -> float:
-    """Predicted epochs of the whole job: by its curve, else by earlier jobs, else the prior."""
-    if job.spec.target is None:
-        return job.epochs_trained + epochs_within_bounds(job)
-    limit = job.spec.max_epochs or float("inf")
-    last = _predicted_last_epoch(job)
-    predicted = last.expected if last is not None else _prior(job)[0]
-    return min(limit, max(predicted, 1.0))
 
 
 def epochs_within_bounds(job: Job) -> float:
@@ -112,16 +114,19 @@ def epochs_within_bounds(job: Job) -> float:
     if job.speed is None:
         limit = float("inf") if job.spec.max_epochs is None else job.spec.max_epochs - job.full_epoch_count
         return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
-    limit, spec = float("inf"), job.spec
-    if spec.max_epochs is not None:
-        limit = float(spec.max_epochs - job.full_epoch_count)
-    seconds, costs, _ = _of_all(job)
-    epochs = np.full(len(costs), limit)
-    if job.ledger.budget is not None:
-        epochs = np.minimum(epochs, to_amount(job.ledger.budget - job.ledger.spent) / np.maximum(costs, 1e-12))
-    if spec.time_limit is not None:
-        epochs = np.minimum(epochs, max(0.0, spec.time_limit - job.run_seconds) / np.maximum(seconds, 1e-9))
-    return max(1.0, float(epochs.max()))
+    spec, (seconds, costs, _) = job.spec, _of_all(job)
+    money = math.inf if job.ledger.budget is None else to_amount(job.ledger.budget - job.ledger.spent)
+    time = math.inf if spec.time_limit is None else spec.time_limit - job.run_seconds
+    limit = math.inf if spec.max_epochs is None else spec.max_epochs - job.full_epoch_count
+    return max(1.0, float(epochs_paid(seconds, costs, time, money, limit).max()))
+
+
+def epochs_paid(
+    seconds: FloatArray, costs: FloatArray, time: float, money: float | FloatArray, limit: float
+) -> FloatArray:
+    """Epochs [m], at most `limit`, for which `time` and `money` last where each takes `seconds` and `costs` [m]."""
+    by_time, by_money = max(0.0, time) / np.maximum(seconds, 1e-9), np.maximum(money, 0.0) / np.maximum(costs, 1e-12)
+    return np.minimum(limit, np.minimum(by_time, by_money))
 
 
 def _unbounded(job: Job) -> bool:
@@ -150,9 +155,12 @@ def _predicted_last_epoch(job: Job) -> Interval | None:
 
 def _prior(job: Job) -> tuple[float, float]:
     """Epochs that a job is assumed to need before its curve predicts any, and at most how many times that."""
-    if job.known_epochs is not None:
-        return job.known_epochs, KNOWN_SPREAD
-    return PRIOR_EPOCHS, PRIOR_SPREAD
+    return (PRIOR_EPOCHS, PRIOR_SPREAD) if job.known_epochs is None else (job.known_epochs, KNOWN_SPREAD)
+
+
+def like_earlier(epochs: float) -> Interval:
+    """Epochs of a job like earlier ones that took `epochs` in the median."""
+    return Interval(epochs / KNOWN_SPREAD, epochs, epochs * KNOWN_SPREAD)
 
 
 def fit_says_unreachable(job: Job) -> bool:
@@ -162,58 +170,65 @@ def fit_says_unreachable(job: Job) -> bool:
     return job.curve is not None and job.full_epoch_count >= CURVE_EPOCHS and job.last_x() is None
 
 
-def remaining_epochs(job: Job) -> Interval:
-    """Epochs still to train until the target has held long enough, or as many as the job's bounds allow."""
-    if job.spec.target is None:
-        epochs = epochs_within_bounds(job)
-        return Interval(epochs, epochs, epochs)
-    needed, limit = _needed(job), _epochs_allowed(job)
-    last = _predicted_last_epoch(job)
-    if last is None:
-        guess, spread = max(needed, total_epochs(job) - job.epochs_trained), _prior(job)[1]
-        if fit_says_unreachable(job):
-            # The job goes on for as long as its rules let it (`stopping_rules`): about as many epochs again.
-            guess, spread = max(guess, job.epochs_trained), PRIOR_SPREAD
-        return Interval(min(limit, needed), min(limit, guess), min(limit, spread * guess))
-    return Interval(*(min(limit, max(needed, x - job.epochs_trained)) for x in last))
+def remaining(job: Job, at: Allocation | None = None, epoch: Interval | None = None) -> Remaining:
+    """What `job` still needs with the allocation `at`, whose epochs take `epoch` seconds; by default its present one.
 
+    A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier, and it
+    spends no more than is left.
 
-def expected_epochs(job: Job) -> Interval | None:
-    """Epochs still to train, as they are shown: `remaining_epochs`, or None while nothing is known of them.
-
-    A program without a target ends when it wants to. Of a job without a chance `coach why` and its status say so.
+    Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
+    spreads add in quadrature, except where the fewest epochs that are possible are the lower bound. These are a likely
+    end, not a tail: half of the jobs that take them take less than expected.
     """
-    known = job.spec.program is None
-    if job.spec.target is not None:
-        by_curve = _predicted_last_epoch(job) is not None
-        known = not job.hopeless if by_curve else job.known_epochs is not None and not fit_says_unreachable(job)
-    return remaining_epochs(job) if known else None
+    left = _remaining_epochs(job)
+    where = at or job.desired or job.minimum
+    if at is None and job.kind is EpochKind.PROBE and job.epochs:
+        where = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
+    seconds = epoch or predicted_seconds(job, where, 1.0)
+    if seconds is None or seconds.expected <= 0:
+        return left
+    lower, upper = zip(left.epochs.spreads, seconds.spreads, strict=True)
+    up = math.hypot(*upper)
+    down = sum(lower) if round(left.epochs.low - left.fewest, 6) <= 0.0 else math.hypot(*lower)
+    least, most = math.exp(-down), math.exp(up) if up < LARGEST_EXPONENT else math.inf
+    money = math.inf
+    if at is None and job.spec.target is None and job.ledger.budget is not None:
+        money = to_amount(job.ledger.budget - job.ledger.spent)
+    time = left.epochs.expected * seconds.expected
+    cost = min(left.epochs.expected * _cost(job, where, seconds.expected), money)
+    return replace(
+        left,
+        seconds=Interval(time * least, time, time * most),
+        cost=Interval(cost * least, cost, min(cost * most, money) if cost > 0.0 else 0.0),
+        epoch_seconds=seconds.expected,
+    )
 
 
-def expected_last(job: Job) -> Interval | None:
-    """The epoch by which the target will have held long enough, as it is shown; None where `expected_epochs` is."""
-    left = expected_epochs(job) if job.spec.target is not None else None
-    return None if left is None else left + job.epochs_trained
-
-
-def _needed(job: Job) -> float:
-    """The fewest epochs until a target has held long enough."""
-    assert job.spec.target is not None
-    values = max(1, job.spec.target.epochs_in_a_row - job.consecutive_hits)
-    return values * (1.0 if job.spec.program is None else spacing([one.epochs_trained for one in job.epochs[-GAPS:]]))
-
-
-def _epochs_allowed(job: Job) -> float:
-    return max(1.0, job.spec.max_epochs - job.full_epoch_count) if job.spec.max_epochs else math.inf
-
-
-def epochs_of_new(job: Job) -> Interval:
-    """Epochs that a new job needs; those of earlier jobs may be fewer by the factor by which they may be more."""
-    epochs = remaining_epochs(job)
-    if job.known_epochs is None or job.spec.target is None:
-        return epochs
-    low = min(epochs.expected, max(epochs.low, job.known_epochs / KNOWN_SPREAD))
-    return Interval(low, epochs.expected, epochs.high)
+def _remaining_epochs(job: Job) -> Remaining:
+    """The epochs of `remaining`: by the curve, else by earlier jobs, else the prior; or as many as the bounds allow."""
+    if (target := job.spec.target) is None:
+        most = epochs_within_bounds(job)
+        return Remaining(Interval(most, most, most), 0.0, most, job.spec.program is None, None)
+    trained, assumed, spread = job.epochs_trained, *_prior(job)
+    limit = max(1.0, job.spec.max_epochs - job.full_epoch_count) if job.spec.max_epochs else math.inf
+    fewest = max(1, target.epochs_in_a_row - job.consecutive_hits) * (
+        1.0 if job.spec.program is None else spacing([one.epochs_trained for one in job.epochs[-GAPS:]])
+    )
+    unreachable = fit_says_unreachable(job)
+    # A job whose target looks unreachable goes on for as long as `stopping_rules` let it: about as many epochs again.
+    guess = max(fewest, assumed - trained, trained if unreachable else 0.0)
+    around, known = Interval(fewest, guess, PRIOR_SPREAD * guess), False
+    if (last := _predicted_last_epoch(job)) is not None:
+        around, known = last + -trained, not job.hopeless
+    elif job.known_epochs is not None and not unreachable:
+        around, known = like_earlier(guess), True
+    epochs = Interval(*(min(limit, max(fewest, one)) for one in around))
+    # A short curve predicts too few epochs: the floor is the prior's upper bound. The next epoch may miss the target,
+    # which must then hold in a row from the start: the floor is the epochs that this takes.
+    floor = max(spread * (assumed - trained), 1.0 + target.epochs_in_a_row)
+    floor = min((job.spec.max_epochs or math.inf) - job.full_epoch_count, floor)
+    provided = max(conservative_value(epochs.expected, epochs.high), floor)
+    return Remaining(epochs, min(limit, fewest), provided, known, epochs + trained if known else None)
 
 
 def predicted_seconds(job: Job, allocation: Allocation, fraction: float, formed: bool = True) -> Interval | None:
@@ -226,61 +241,27 @@ def predicted_seconds(job: Job, allocation: Allocation, fraction: float, formed:
     return epoch_seconds(job.speed, *allocation, job.times.fixed(allocation.workers, formed), fraction)
 
 
-def rest(job: Job) -> Rest | None:
-    """What the job still takes, the running epoch included.
-
-    None without a curve, if it never reaches the target, or if its program alone says when it ends.
-
-    A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier, and it
-    spends no more than is left.
-
-    Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
-    spreads add in quadrature, except where the fewest epochs that are possible are the lower bound.
-    """
-    epochs = expected_epochs(job)
-    if epochs is None:
-        return None
-    at = job.desired or job.minimum
-    if job.kind is EpochKind.PROBE and job.epochs:
-        at = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
-    seconds = predicted_seconds(job, at, 1.0)
-    if seconds is None or seconds.expected <= 0:
-        return None
-    lower, upper = zip(epochs.spreads, seconds.spreads, strict=True)
-    up = math.hypot(*upper)
-    # The fewest epochs that are possible are a likely end, not a tail: half of these take less than expected.
-    fewest = job.spec.target is not None and round(epochs.low - _needed(job), 6) <= 0.0
-    down = sum(lower) if fewest else math.hypot(*lower)
-    least, most = math.exp(-down), math.exp(up) if up < LARGEST_EXPONENT else math.inf
-    money = math.inf
-    if job.spec.target is None and job.ledger.budget is not None:
-        money = to_amount(job.ledger.budget - job.ledger.spent)
-    time = epochs.expected * seconds.expected
-    cost = min(epochs.expected * predicted_cost(job, at), money)
-    return Rest(
-        Interval(time * least, time, time * most),
-        Interval(cost * least, cost, min(cost * most, money) if cost > 0.0 else 0.0),
-        seconds.expected,
-    )
-
-
-def time_left(job: Job, now: float) -> Interval | None:
-    """Seconds from `now` until the job is done: what `rest` says, minus the running epoch's elapsed part."""
-    if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
-        return None
-    left = rest(job)
-    if left is None:
+def seconds_left(job: Job, left: Remaining, now: float) -> Interval | None:
+    """Seconds from `now` until the job is done: those of `left`, minus the running epoch's elapsed part."""
+    if left.seconds is None:
         return None
     done = min(now - job.running.at, left.epoch_seconds) if job.running else 0.0
     return Interval(*(max(0.0, seconds - done) for seconds in left.seconds))
 
 
-def whole_job(job: Job) -> JobForecast | None:
-    """What the whole job is predicted to take, before its next epoch; None where `rest` is None or not finite."""
-    left = rest(job)
-    if left is None or not left.finite:
+def time_left(job: Job, now: float) -> Interval | None:
+    """`seconds_left`, as it is shown: None of what is not known, and of a job that does not go on by itself."""
+    if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
         return None
-    seconds, cost = left.seconds + job.run_seconds, left.cost + to_amount(job.ledger.spent)
+    left = remaining(job)
+    return seconds_left(job, left, now) if left.known else None
+
+
+def whole_job(job: Job) -> JobForecast | None:
+    """What the whole job is predicted to take, before its next epoch; None where that is not known or not finite."""
+    if (left := remaining(job).bounded) is None:
+        return None
+    seconds, cost = left[0] + job.run_seconds, left[1] + to_amount(job.ledger.spent)
     return JobForecast((seconds.low, seconds.expected, seconds.high), (cost.low, cost.expected, cost.high))
 
 
@@ -343,53 +324,32 @@ def _prices(
     return np.array(second), np.array([epoch_cost(0.0, NOTHING, book, point.pods) for point in points])
 
 
-def epochs_to_provide_for(job: Job) -> float:
-    """Epochs for which the remaining money must last: the `conservative_value` of the remaining ones, with two floors.
-
-    A short curve predicts too few epochs: the floor is the prior's upper bound. The next epoch may miss the target,
-    which must then hold in a row from the start: the floor is the epochs that this takes. The number is computed again
-    before each epoch, so money kept for epochs that turn out unnecessary is spent later.
-
-    A job without a target provides for all epochs that its bounds allow; speed is bought with what these leave.
-    """
-    epochs, spec = remaining_epochs(job), job.spec
-    if spec.target is None:
-        return epochs.expected
-    assumed, spread = _prior(job)
-    prior = spread * (assumed - job.epochs_trained)
-    once_more = 1.0 + spec.target.epochs_in_a_row
-    floor = min((spec.max_epochs or math.inf) - job.full_epoch_count, max(prior, once_more))
-    return max(conservative_value(epochs.expected, epochs.high), floor)
-
-
-def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None:
+def epoch_budget(
+    job: Job, left: Remaining, found: spending.Spending | None, allocation: Allocation | None = None
+) -> float | None:
     """Currency units that the next epoch may cost; below the cheapest epoch's cost where only that one is left.
 
-    What `spending_plan` gives the next epoch. Where that has nothing to spare for speed, and without a target: the
-    remaining budget divided by the expected remaining epochs (thesis section 4.2), but no more than leaves enough for
-    the other epochs of `epochs_to_provide_for` with the cheapest allocation. (The thesis has only the first half: a job
-    that needs more epochs than expected then lacks the money that it spent on speed.)
+    What `found`, the job's `spending_plan`, gives the next epoch. Where that has nothing to spare for speed, and
+    without a target: the remaining budget divided by the expected epochs that are `left` (thesis section 4.2), but no
+    more than leaves enough for the other epochs that it is provided for with the cheapest allocation. (The thesis has
+    only the first half: a job that needs more epochs than expected then lacks the money that it spent on speed.) Money
+    kept for epochs that turn out unnecessary is spent later, as all of it is computed again before each epoch.
 
     With `allocation`: for an epoch with it. The money must then also cover the change to it and back. An allocation
     that costs as much as the cheapest within the predictions' error (SAME_COST) is always within the budget: it may be
     far faster.
     """
-    return epoch_budget_by(job, spending_plan(job), allocation)
-
-
-def epoch_budget_by(job: Job, found: spending.Spending | None, allocation: Allocation | None) -> float | None:
-    """`epoch_budget`, by the job's `spending_plan`: many allocations are asked about under one plan."""
     if job.money is None:
         return None
-    left = to_amount(job.money)
+    money = to_amount(job.money)
     each, cheapest = _cheapest(job)
-    even = left / remaining_epochs(job).expected
+    even = money / left.epochs.expected
     if found is not None and found.spare > 0.0:
         if allocation is None and even < found.cheapest:
             return even
         return max(found.epoch, SAME_COST * each) * (1.0 + 1e-9)
     # Money is short, or speeds are not known yet.
-    spare = left - (epochs_to_provide_for(job) - 1.0) * each
+    spare = money - (left.provided - 1.0) * each
     if allocation is not None:
         spare = max(spare - _change_cost(job, allocation, cheapest), SAME_COST * each)
     return min(even, spare)
@@ -421,7 +381,7 @@ def chances_to_remain(job: Job, curve: FittedCurve | None) -> FloatArray:
     if curve is not None and job.spec.target is not None and job.full_epoch_count >= CURVE_EPOCHS:
         endings = curve.endings(job.spec.target)
     if endings is None:
-        remain = spending.at_least(remaining_epochs(job))
+        remain = spending.at_least(_remaining_epochs(job).epochs)
     else:
         (times, chance), now = endings, job.epochs_trained
         times = now + calibrated_all(times - now, chance, job.full_epoch_count, len(job.known_curves))

@@ -33,7 +33,7 @@ class ReducerJobView:
         self._factors = factors = job.spec.error_factors
         plan = cache(partial(forecast.spending_plan, job))
         self.epoch_cost = cache(lambda at: forecast.predicted_cost(job, at) * factors.cost)
-        self.epoch_budget = cache(lambda at: forecast.epoch_budget_by(job, plan(), at))
+        self.epoch_budget = cache(lambda at: forecast.epoch_budget(job, self.left, plan(), at))
         self.affordable = cache(partial(forecast.affordable, job))
         self.id = job.name
         self.created = job.submitted_at
@@ -80,12 +80,12 @@ class ReducerJobView:
     @cached_property
     def _to_measure(self) -> Iterator[probing.Probe]:
         # Copies of it share what was computed.
-        return tee(probing.to_measure(self._job), 1)[0]
+        return tee(probing.to_measure(self._job, self.left), 1)[0]
 
     @cached_property
     def probe_size(self) -> tuple[float, float | None] | None:
         """(fraction of the data, seconds or None) of its next mini-epoch; None once the share for probes is used up."""
-        return probing.probe_size(self._job)
+        return probing.probe_size(self._job, self.left)
 
     @property
     def current(self) -> Allocation | None:
@@ -129,9 +129,14 @@ class ReducerJobView:
         return any(epoch.kind is EpochKind.FULL for epoch in self._job.epochs)
 
     @cached_property
+    def left(self) -> forecast.Remaining:
+        """What it still needs."""
+        return forecast.remaining(self._job)
+
+    @cached_property
     def remaining_epochs(self) -> Interval:
         """Epochs to the target."""
-        return forecast.remaining_epochs(self._job) * self._factors.convergence
+        return self.left.epochs * self._factors.convergence
 
     @property
     def objective(self) -> Objective:

@@ -22,14 +22,15 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.forecast import (
     PRIOR_EPOCHS,
+    Remaining,
     allocations,
     bound_by_money,
     epoch_budget,
     lowest_cost,
     predicted_cost,
     predicted_seconds,
-    remaining_epochs,
-    total_epochs,
+    remaining,
+    spending_plan,
 )
 from coach.core.money import to_amount
 from coach.core.spec.resources import JobObjective
@@ -69,7 +70,7 @@ class Probe(NamedTuple):
 
 def probes_left(job: Job, fits: Callable[[Allocation], bool], points: Iterable[Probe] | None = None) -> list[Probe]:
     """The candidates for the next probe, the best first: those of `points` (default: `to_measure`) that fit."""
-    candidates = to_measure(job) if points is None else points
+    candidates = to_measure(job, remaining(job)) if points is None else points
     return list(islice((probe for probe in candidates if fits(probe.at)), PROBES_AT_ONCE))
 
 
@@ -92,14 +93,14 @@ def fixed_probe_size(job: Job) -> tuple[float, float | None]:
     return bounds.max_fraction, middle if job.minimum.workers == 1 else None
 
 
-def to_measure(job: Job) -> Iterator[Probe]:
+def to_measure(job: Job, left: Remaining) -> Iterator[Probe]:
     """The smallest allocation, then those worth measuring (`worth_measuring`), the best first, on any cluster.
 
     The smallest is left out when it was measured and no fit resulted, or when its gang failed to start PROBE_TRIES
     times.
     """
     if job.speed is not None:
-        yield from worth_measuring(job)
+        yield from worth_measuring(job, left)
         return
     first = job.minimum
     measured = any(epoch.allocation == first for epoch in job.epochs)
@@ -107,7 +108,7 @@ def to_measure(job: Job) -> Iterator[Probe]:
         yield Probe(first)
 
 
-def worth_measuring(job: Job) -> Iterator[Probe]:
+def worth_measuring(job: Job, left: Remaining) -> Iterator[Probe]:
     """The allocations whose measurement is expected to save more than it costs, the largest gain first.
 
     Gain: the time saved in the rest of the job by the expected improvement over the fastest measured allocation, up to
@@ -122,31 +123,30 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     measurement may cost at most SPARE_SHARE of the money that the cheapest measured allocation would leave at the end.
     Where it would leave none, the job needs a cheaper allocation to reach its end, and the share is of all its money.
     """
-    share, model = probe_share(job), job.speed
+    share, model = probe_share(job, left), job.speed
     if model is None or share < _smallest(job, model):
         return
     fraction = min(share, _probe_fraction(job, model))
-    yield from worthwhile(job, model, fraction, 2 * job.times.restart + job.times.without_evaluation().expected)
+    yield from worthwhile(job, left, model, fraction, 2 * job.times.restart + job.times.without_evaluation().expected)
 
 
-def worthwhile(job: Job, model: SpeedModel, fraction: float, overhead: float) -> Iterator[Probe]:
+def worthwhile(job: Job, left: Remaining, model: SpeedModel, fraction: float, overhead: float) -> Iterator[Probe]:
     """The candidates of `worth_measuring`: each trains `fraction` of the data and takes `overhead` seconds more."""
     model.precompute(allocations(job))
     counts = Counter(Allocation(point.workers, point.servers) for point in job.speed_points())
     measured = {at: count for at, count in counts.items() if at.within(job.minimum, job.maximum)}
     if not measured:
         return
-    limits = _cost_limits(job, measured)
+    limits = _cost_limits(job, left, measured)
     payable = [at for at in measured if lowest_cost(job, at) <= limits.epoch]
     if not payable:
         return
-    scale = _Scale(job, model, in_money=limits.short or _to_be_cheap(job, measured))
+    scale = _Scale(job, model, in_money=limits.short or _to_be_cheap(job, left, measured))
     best = min(payable, key=scale.epoch)
-    remaining = remaining_epochs(job).expected
     worth = []
     for at, gain in _gains(job, model, measured, best, scale).items():
         # A gain is in ln speed, so it is a part of the time in training alone.
-        saved, price = gain * remaining * scale.rate(at) / scale.tie(at, best), overhead * scale.rate(at)
+        saved, price = gain * left.epochs.expected * scale.rate(at) / scale.tie(at, best), overhead * scale.rate(at)
         if saved > price and at not in job.missed:
             slower = fraction * max(0.0, scale.training(at) - scale.training(best))
             worth.append(Probe(at, saved, price + slower, scale.unit))
@@ -157,7 +157,7 @@ def worthwhile(job: Job, model: SpeedModel, fraction: float, overhead: float) ->
             yield probe
 
 
-def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
+def _to_be_cheap(job: Job, left: Remaining, measured: Iterable[Allocation]) -> bool:
     """Whether the job's objective is the lowest cost, and the cheapest measured allocation ends in time.
 
     Or it trains the best model, and has no more money than for epochs.
@@ -171,8 +171,8 @@ def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
     seconds = predicted_seconds(job, cheapest, 1.0)
     if spec.time_limit is None or seconds is None:
         return True
-    left = remaining_epochs(job)
-    return conservative_value(left.expected, left.high) * seconds.expected <= spec.time_limit - job.run_seconds
+    epochs = conservative_value(left.epochs.expected, left.epochs.high)
+    return epochs * seconds.expected <= spec.time_limit - job.run_seconds
 
 
 class _CostLimits(NamedTuple):
@@ -183,15 +183,15 @@ class _CostLimits(NamedTuple):
     short: bool
 
 
-def _cost_limits(job: Job, measured: Iterable[Allocation]) -> _CostLimits:
-    allowed = epoch_budget(job)
+def _cost_limits(job: Job, left: Remaining, measured: Iterable[Allocation]) -> _CostLimits:
+    allowed = epoch_budget(job, left, spending_plan(job))
     if allowed is None:
         return _CostLimits(float("inf"), float("inf"), short=False)
     cheapest = min(predicted_cost(job, at) for at in measured)
-    left = to_amount((job.money or 0) - job.ledger.reserved)
+    money = to_amount((job.money or 0) - job.ledger.reserved)
     # All the money of a job without a target is for epochs; what a measurement costs is compared with what it saves.
-    spare = 0.0 if job.spec.target is None else left - remaining_epochs(job).expected * cheapest
-    return _CostLimits(max(allowed, cheapest), spare if spare > 0 else left, short=allowed < cheapest)
+    spare = 0.0 if job.spec.target is None else money - left.epochs.expected * cheapest
+    return _CostLimits(max(allowed, cheapest), spare if spare > 0 else money, short=allowed < cheapest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def _gains(
     return gains | dict(capped(model.improvement_again, once))
 
 
-def probe_share(job: Job) -> float:
+def probe_share(job: Job, left: Remaining) -> float:
     """Epochs that probes may still train, at the smallest allocation's speed.
 
     PROBE_SHARE of the predicted epochs, and of the predicted seconds of the whole job, minus those of earlier probes.
@@ -264,7 +264,7 @@ def probe_share(job: Job) -> float:
     once they were trained.
     """
     probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.PROBE]
-    total = min(total_epochs(job), max(job.known_epochs or PRIOR_EPOCHS, job.epochs_trained))
+    total = min(job.epochs_trained + left.epochs.expected, max(job.known_epochs or PRIOR_EPOCHS, job.epochs_trained))
     epochs = PROBE_SHARE * total - sum(epoch.fraction for epoch in probes)
     if job.speed is None:
         return epochs
@@ -273,7 +273,7 @@ def probe_share(job: Job) -> float:
     overhead = times.kept.expected if times.kept else 0.0
     measured = {(point.workers, point.servers) for point in job.speed_points()}
     shortest = min(times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured})
-    to_come = min(remaining_epochs(job).expected, max(0.0, total - job.epochs_trained))
+    to_come = min(left.epochs.expected, max(0.0, total - job.epochs_trained))
     whole = job.run_seconds + to_come * (overhead + shortest)
     probe_overhead = times.restart + times.without_evaluation().expected
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
@@ -299,14 +299,14 @@ def _min_fraction(job: Job) -> float:
     return min(1.0, MIN_STEPS * job.spec.batch_size / job.epochs[-1].report.data_size)
 
 
-def probe_size(job: Job) -> tuple[float, float | None] | None:
+def probe_size(job: Job, left: Remaining) -> tuple[float, float | None] | None:
     """(fraction of the data, seconds or None) of the next mini-epoch.
 
     The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`. Without it
     no epoch's duration could be predicted, so even the shortest job has it. The others train what the smallest
     allocation trains within those bounds, and no less than MIN_STEPS. None: the probes' share of the job is used up.
     """
-    bounds, share, model = job.spec.mini_epoch, probe_share(job), job.speed
+    bounds, share, model = job.spec.mini_epoch, probe_share(job, left), job.speed
     if model is None:
         smallest = min(SMALLEST_PROBE, bounds.max_fraction)
         middle = (bounds.min_seconds + bounds.max_seconds) / 2

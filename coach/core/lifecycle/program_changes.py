@@ -29,7 +29,7 @@ def stays(job: Job) -> DecisionStep:
     return DecisionStep(StepKind.FIXED, None, job.held, reason)
 
 
-def worth_measuring(job: Job) -> Iterator[probing.Probe]:
+def worth_measuring(job: Job, left: forecast.Remaining) -> Iterator[probing.Probe]:
     """The numbers of workers whose measurement is expected to save more than it costs, the largest gain first.
 
     The gain is that of `probing.worth_measuring`. The cost: a change there and one back, and a slower speed meanwhile.
@@ -38,19 +38,19 @@ def worth_measuring(job: Job) -> Iterator[probing.Probe]:
     model, change = job.speed, job.change_seconds
     if model is None or job.minimum == job.maximum or not job.epochs:
         return
-    share = probing.PROBE_SHARE * whole_seconds(job) - changes(job) * job.times.restart
+    share = probing.PROBE_SHARE * whole_seconds(job, left) - changes(job) * job.times.restart
     if share < 2 * change:
         return
     interval = job.epochs_trained / len(job.epochs)
-    yield from probing.worthwhile(job, model, INTERVALS * interval, 2 * change)
+    yield from probing.worthwhile(job, left, model, INTERVALS * interval, 2 * change)
 
 
-def whole_seconds(job: Job) -> float:
+def whole_seconds(job: Job, left: forecast.Remaining) -> float:
     """The predicted seconds of the whole job, if it goes on with the fastest number of workers measured."""
     assert job.speed is not None
     measured = {(point.workers, point.servers) for point in job.speed_points()}
     fastest = max(job.speed.predict(*at) for at in {job.minimum, *measured})
-    return job.run_seconds + forecast.remaining_epochs(job).expected / fastest
+    return job.run_seconds + left.epochs.expected / fastest
 
 
 def changes(job: Job) -> int:

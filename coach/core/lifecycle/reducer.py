@@ -644,7 +644,7 @@ class Reducer:
             return []
         fits = functools.partial(self.nodes.can_hold, job)
         if job.spec.program is not None:
-            return probing.probes_left(job, fits, program_changes.worth_measuring(job))
+            return probing.probes_left(job, fits, program_changes.worth_measuring(job, self._view(job).left))
         if self.policy.mini_epochs:
             return probing.fixed_probes(job, self.policy.mini_epochs, fits)
         return probing.probes_left(job, fits, self._view(job).to_measure)

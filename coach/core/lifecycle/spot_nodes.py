@@ -55,7 +55,7 @@ def choose(job: Job, at: float, spot: Sequence[Node], others: Sequence[Node], *,
         return Choice(CapacityType.SPOT if has_spot else CapacityType.ON_DEMAND, None, "its speed is not known yet")
     sizes = _sizes(job)
     seconds = [forecast.predicted_seconds(job, size, 1.0) for size in sizes]
-    slowest, epochs = seconds[0], forecast.remaining_epochs(job)
+    slowest, epochs = seconds[0], forecast.remaining(job).epochs
     assert slowest is not None
     work = slowest.high * min(epochs.high, MOST_EPOCHS * epochs.expected) / HOUR
     dear = _book(job, others)

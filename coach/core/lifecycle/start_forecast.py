@@ -68,14 +68,9 @@ def _length(job: Job, now: float) -> Interval | None:
     """Seconds that a job still holds its pods, or will; None where nothing says so."""
     if job.phase is Phase.ENDING:
         return Interval(0.0, 0.0, 0.0)
-    left = forecast.time_left(job, now)
+    left = forecast.seconds_left(job, forecast.remaining(job), now)
     if left is not None and math.isfinite(left.high):
         return left
-    seconds = forecast.predicted_seconds(job, job.desired or job.minimum, 1.0)
-    if seconds is not None:
-        epochs = forecast.remaining_epochs(job)
-        if math.isfinite(epochs.high):
-            return Interval(*(count * each for count, each in zip(epochs, seconds, strict=True)))
     if job.spec.time_limit is not None:  # Slurm knows no more than this
         limit = max(1.0, job.spec.time_limit - job.run_seconds)
         return Interval(limit / 10, limit / 2, limit)

@@ -209,7 +209,7 @@ def _target(ax: Axes, job: Job) -> None:
         linewidth=0,
         label="80 % interval",
     )
-    last = None if job.state is State.SUCCEEDED else forecast.expected_last(job)
+    last = None if job.state is State.SUCCEEDED else forecast.remaining(job).last
     if last is not None and job.target is not None:
         ax.errorbar(
             last.expected,

@@ -16,7 +16,7 @@ from typing import Any
 from coach.core.errors import PermanentError, UserError
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import Job
-from coach.core.lifecycle.forecast import expected_epochs
+from coach.core.lifecycle.forecast import remaining
 from coach.core.optional_feature import OptionalFeature
 from coach.handler.interactive_run import over
 from coach.handler.search.definition import load
@@ -277,5 +277,5 @@ def job_detail(found: Job, row: JobDetails, books: Books, home: StateDirectory) 
 def _remaining(job: Job) -> Interval | None:
     if job.ended or not job.epochs:
         return None
-    left = expected_epochs(job)
-    return left if left is not None and math.isfinite(left.high) else None
+    left = remaining(job)
+    return left.epochs if left.known and math.isfinite(left.epochs.high) else None

@@ -19,7 +19,7 @@ FITTED = 61
 
 def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.Figures:
     """From a job and its records; `now` in seconds since 1970."""
-    last = None if job.ended else forecast.expected_last(job)
+    last = None if job.ended else forecast.remaining(job).last
     return schemas.Figures(
         seq=seq,
         fitted=[

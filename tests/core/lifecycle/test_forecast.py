@@ -22,10 +22,11 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.fold import submitted
-from coach.core.jobs.job import LEASE_SECONDS, Job, weight_of
+from coach.core.jobs.job import LEASE_SECONDS, Job, Phase, weight_of
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules
+from coach.core.lifecycle.start_forecast import _length
 from coach.core.money import to_amount, to_money
 from coach.report.models import curve_words
 from tests.core.lifecycle.faulty_cluster import spec, usd
@@ -102,6 +103,14 @@ def curved(job: Job, values: Sequence[float], times: int) -> Job:
 
 def points_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
     return [probe.at for probe in probing.probes_left(job, fits)]
+
+
+def probe_size(job: Job) -> tuple[float, float | None] | None:
+    return probing.probe_size(job, forecast.remaining(job))
+
+
+def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None:
+    return forecast.epoch_budget(job, forecast.remaining(job), forecast.spending_plan(job), allocation)
 
 
 def mini(job: Job, at: tuple[int, int], fraction: float = 0.4) -> Job:
@@ -209,8 +218,8 @@ def test_probes_have_no_share_in_epochs_that_only_a_curve_promises() -> None:
         add(job, loss=2.0 * 0.995**epoch, seconds=20.0)
     job = curved(measured(job, *job.speed_points()), [epoch.report.loss or 0.0 for epoch in job.epochs], 3)
     job.run_seconds = 20.0 * job.epochs_trained
-    assert forecast.total_epochs(job) > 500.0
-    assert probing.probe_share(job) == pytest.approx(0.1 * 23.5 - 1.5)
+    assert forecast.remaining(job).epochs.expected > 500.0
+    assert probing.probe_share(job, forecast.remaining(job)) == pytest.approx(0.1 * 23.5 - 1.5)
 
 
 def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners() -> None:
@@ -283,7 +292,7 @@ def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
     dear = [((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)]
     assert points_left(trained_job(probes=dear, **tight), lambda _: True) == [(2, 1)], "as fast, and cheaper"
     tight["budget"] = usd(20 * 32.0 * 1.02)
-    assert forecast.epoch_budget(trained_job(probes=[((1, 1), 0.05)], **tight)) is not None
+    assert epoch_budget(trained_job(probes=[((1, 1), 0.05)], **tight)) is not None
     assert points_left(trained_job(probes=[((1, 1), 0.05)], **tight), lambda _: True) == [], "too dear"
     tight["budget"] = usd(20 * 32.0 * 0.9)
     assert points_left(trained_job(probes=[((1, 1), 0.05)], **tight), lambda _: True), (
@@ -320,14 +329,14 @@ def test_a_job_that_is_to_be_cheap_measures_what_may_cost_less() -> None:
 def test_the_first_probe_is_timed_within_the_specs_bounds(
     bounds: dict[str, float], expected: tuple[float, float]
 ) -> None:
-    assert probing.probe_size(job_of(miniEpoch=bounds)) == pytest.approx(expected)
+    assert probe_size(job_of(miniEpoch=bounds)) == pytest.approx(expected)
 
 
 def test_where_a_gang_has_several_workers_from_the_start_the_first_probe_is_the_smallest_part() -> None:
     job = job_of(workers={"min": 2, "max": 4})
-    assert probing.probe_size(job) == (probing.SMALLEST_PROBE, None)
+    assert probe_size(job) == (probing.SMALLEST_PROBE, None)
     know(job, 0.001)
-    assert probing.probe_size(job) == (pytest.approx(0.03), None)
+    assert probe_size(job) == (pytest.approx(0.03), None)
 
 
 @given(
@@ -341,7 +350,7 @@ def test_later_probes_take_the_bounds_middle_at_the_smallest_allocation_and_no_m
 ) -> None:
     bounds = {"minSeconds": low, "maxSeconds": low * width, "maxFraction": most}
     job = know(job_of(miniEpoch=bounds), 1 / epoch_seconds)
-    size = probing.probe_size(job)
+    size = probe_size(job)
     assert size is not None, "at the start there is room for every probe"
     fraction, timed = size
     assert timed is None and 0 < fraction <= most
@@ -359,7 +368,7 @@ def test_later_probes_take_the_bounds_middle_at_the_smallest_allocation_and_no_m
         (None, None, [0.5, 0.5, 0.5, 0.5], None),  # all is used up
         (10.0, None, [], 0.4),
         (100.0, None, [], 0.4),
-        (None, 10, [0.2, 0.2, 0.2, 0.2], 0.2),
+        (None, 10, [0.2, 0.2, 0.2, 0.2], 0.28),
         (None, 1, [], 0.1),
         (3.0, None, [0.3], None),
     ],
@@ -372,18 +381,18 @@ def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
     for fraction in done:
         mini(job, (1, 1), fraction)
     know(job, 0.001)
-    size = probing.probe_size(job)
+    size = probe_size(job)
     # At 1000 s an epoch 0.03 of it takes 30 s.
     assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
     job.surface = None
-    size = probing.probe_size(job)
+    size = probe_size(job)
     assert size == (pytest.approx(max(expected or 0.0, probing.SMALLEST_PROBE)), 30.0), "the first there must be"
 
 
 def test_a_probe_of_a_huge_data_set_may_be_a_small_part_of_it() -> None:
     """20 to 40 s of an epoch of a day: less than 2 % of the data, and yet enough to measure a speed."""
     job = know(job_of(), 1 / 86_400)
-    assert probing.probe_size(job) == (pytest.approx(30 / 86_400), None)
+    assert probe_size(job) == (pytest.approx(30 / 86_400), None)
 
 
 @pytest.mark.parametrize(("trained", "expected"), [(1.55, 0.4), (1.65, None)])
@@ -392,7 +401,7 @@ def test_a_probe_is_no_less_than_two_steps_and_has_room_for_them_or_is_left_out(
 ) -> None:
     """Of 10,000 samples in batches of 2,000 two steps are 0.4: they do not fit into 0.35 of an epoch."""
     job = know(mini(job_of(batchSize=2000), (1, 1), trained), 0.001)
-    size = probing.probe_size(job)
+    size = probe_size(job)
     assert size == (None if expected is None else (pytest.approx(expected), None))
     assert bool(points_left(job, lambda _: True)) is (expected is not None)
 
@@ -549,9 +558,9 @@ def test_other_allocations_than_the_smallest_can_be_cheaper_and_wide_limits_are_
 
 
 def test_a_new_job_is_taken_to_need_twenty_epochs_or_as_many_as_its_like() -> None:
-    assert forecast.total_epochs(job_of()) == 20
-    assert forecast.total_epochs(job_of({"known_epochs": 12.5})) == 12.5
-    assert forecast.total_epochs(job_of({"known_epochs": 12.5}, maxEpochs=8)) == 8
+    assert forecast.remaining(job_of()).epochs.expected == 20
+    assert forecast.remaining(job_of({"known_epochs": 12.5})).epochs.expected == 12.5
+    assert forecast.remaining(job_of({"known_epochs": 12.5}, maxEpochs=8)).epochs.expected == 8
 
 
 @pytest.mark.parametrize(
@@ -564,7 +573,7 @@ def test_what_remains_is_at_least_what_the_stop_rule_still_asks_and_at_most_the_
     job = job_of(**({} if limit is None else {"maxEpochs": limit}))
     for number in range(done):
         add(job, loss=0.1 if number >= done - streak else 2.0)
-    remaining = forecast.remaining_epochs(job)
+    remaining = forecast.remaining(job).epochs
     assert remaining.low == low
     assert remaining.high <= (limit or math.inf)
 
@@ -572,8 +581,8 @@ def test_what_remains_is_at_least_what_the_stop_rule_still_asks_and_at_most_the_
 def test_the_epoch_budget_is_an_even_share_of_what_is_left() -> None:
     job = job_of(budget=usd(10.0), maxEpochs=10)
     job.ledger.spent = to_money(4.0)
-    assert forecast.epoch_budget(job) == pytest.approx(0.6)
-    assert forecast.epoch_budget(job_of()) is None
+    assert epoch_budget(job) == pytest.approx(0.6)
+    assert epoch_budget(job_of()) is None
 
 
 @pytest.mark.parametrize("times", [0.9, 1.5, 2.5, 3.5, 5.0])
@@ -582,7 +591,7 @@ def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: fl
     job = trained_job(probes=[((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)], **budget)
     left, plan = to_amount(job.ledger.left or 0), forecast.spending_plan(job)
     cheapest = min(forecast.predicted_cost(job, point) for point in forecast.allocations(job))
-    allowed = forecast.epoch_budget(job)
+    allowed = epoch_budget(job)
     assert allowed is not None and plan is not None
     assert (allowed < cheapest) == (plan.spare <= 0.0) == (times < 2.0), "for the cheapest alone, or enough to choose"
     if plan.spare > 0.0:
@@ -596,7 +605,7 @@ def test_what_costs_as_much_as_the_cheapest_may_be_taken_while_the_expected_epoc
     budget = {"budget": usd(20 * 32.0 * times), "prices": PRICES}
     job = trained_job(probes=[((1, 1), 0.05), ((2, 1), speed)], **budget)
     cost, each = forecast.predicted_cost(job, Allocation(2, 1)), forecast.cheapest_epoch(job)
-    allowed, strictly = forecast.epoch_budget(job, Allocation(2, 1)), forecast.epoch_budget(job)
+    allowed, strictly = epoch_budget(job, Allocation(2, 1)), epoch_budget(job)
     assert allowed is not None and strictly is not None
     assert strictly < each
     assert (cost <= allowed) == within, (cost / each, allowed / each)
@@ -608,8 +617,8 @@ def test_a_young_curve_is_not_believed_when_money_is_kept_for_the_rest() -> None
         losses = [1 / (0.12 * x + 0.5) + 0.05 for x in range(1, epochs + 1)]
         for loss in losses:
             add(job, loss=loss)
-        remaining = forecast.remaining_epochs(curved(job, losses, 1))
-        return forecast.epochs_to_provide_for(job), math.sqrt(remaining.expected * remaining.high)
+        remaining = forecast.remaining(curved(job, losses, 1))
+        return remaining.provided, math.sqrt(remaining.epochs.expected * remaining.epochs.high)
 
     young, of_curve = after(4)
     assert young == pytest.approx(3 * (20 - 4)) and young > of_curve
@@ -623,15 +632,15 @@ def test_the_last_epoch_of_a_row_may_miss_and_the_row_begin_anew(limit: int | No
     job = job_of({"known_epochs": 18.0}, **known)
     for number in range(18):
         add(job, loss=0.1 if number >= 16 else 2.0)
-    assert (job.consecutive_hits, forecast.remaining_epochs(job).low) == (2, 1)
-    assert forecast.epochs_to_provide_for(job) == provided
+    assert (job.consecutive_hits, forecast.remaining(job).epochs.low) == (2, 1)
+    assert forecast.remaining(job).provided == provided
 
 
 def test_known_epochs_are_provided_for_with_half_as_many_again_and_not_three_times() -> None:
     known, unknown = job_of({"known_epochs": 18.0}), job_of()
-    assert forecast.remaining_epochs(known) == Interval(3.0, 18.0, 27.0)
-    assert forecast.epochs_to_provide_for(known) == 27.0
-    assert forecast.epochs_to_provide_for(unknown) == 60.0
+    assert forecast.remaining(known).epochs == Interval(12.0, 18.0, 27.0)
+    assert forecast.remaining(known).provided == 27.0
+    assert forecast.remaining(unknown).provided == 60.0
 
 
 def test_who_knows_the_epochs_keeps_less_money_for_them_while_the_curve_is_young() -> None:
@@ -662,9 +671,9 @@ def falling_job(**changes: Any) -> Job:
 def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> None:
     job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
     job.run_seconds, job.ledger.spent = 1000.0, to_money(500.0)
-    left, whole = forecast.rest(job), forecast.whole_job(job)
-    epochs, seconds = forecast.expected_epochs(job), forecast.predicted_seconds(job, job.minimum, 1.0)
-    assert left is not None and whole is not None and seconds is not None and epochs is not None
+    left, whole = forecast.remaining(job), forecast.whole_job(job)
+    epochs, seconds = forecast.remaining(job).epochs, forecast.predicted_seconds(job, job.minimum, 1.0)
+    assert left.seconds is not None and left.cost is not None and whole is not None and seconds is not None
     each = forecast.predicted_cost(job, job.minimum)
     assert left.seconds.expected == pytest.approx(epochs.expected * seconds.expected)
     assert left.cost.expected == pytest.approx(epochs.expected * each)
@@ -673,14 +682,25 @@ def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> N
     assert whole.cost == tuple(500.0 + x for x in (left.cost.low, left.cost.expected, left.cost.high))
 
 
+@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.PAUSED])
+@pytest.mark.parametrize("known", [None, 12.0])
+def test_a_start_a_plan_and_an_account_read_the_same_rest(phase: Phase, known: float | None) -> None:
+    job = know(job_of({"known_epochs": known}, budget=usd(1e6), prices=PRICES, target={"loss": 0.2}), 0.1)
+    job.phase = phase
+    left, planned = forecast.remaining(job), forecast.remaining(job, job.minimum)
+    assert left == planned and left.known == (known is not None)
+    assert _length(job, 0.0) == left.seconds is not None, "it is assumed where nothing is known"
+    assert left.bounded == ((left.seconds, left.cost) if known else None), "and then nothing is told or added up"
+
+
 def test_the_money_rule_reads_the_calibrated_numbers_that_people_are_told() -> None:
     job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
     last = job.last_x()
     assert last is not None
-    own, shown = last + -6.0, forecast.expected_epochs(job)
-    assert shown is not None and shown == forecast.remaining_epochs(job) and shown.high > own.high
+    own, shown = last + -6.0, forecast.remaining(job).epochs
+    assert shown.high > own.high
     assert list(shown) == pytest.approx(list(calibrated(own, 6)))
-    assert forecast.expected_last(job) == shown + 6.0
+    assert forecast.remaining(job).last == shown + 6.0
     remain = forecast.chances_to_remain(job, job.curve)
     assert remain[math.floor(shown.high)] == pytest.approx(TAIL, abs=0.03), "the same bound in the plan of its money"
 
@@ -689,11 +709,11 @@ def test_a_job_that_takes_the_fewest_epochs_possible_is_inside_whatever_its_seco
     """Of a job that is nearly done, a third take the fewest; of these half took less than the lower bound."""
     job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.3, "epochsInARow": 3})
     left, epochs, seconds = (
-        forecast.rest(job),
-        forecast.expected_epochs(job),
+        forecast.remaining(job),
+        forecast.remaining(job).epochs,
         forecast.predicted_seconds(job, job.minimum, 1.0),
     )
-    assert left is not None and epochs is not None and seconds is not None
+    assert left.seconds is not None and seconds is not None
     assert epochs.low == 3.0 < epochs.expected
     assert left.seconds.low == pytest.approx(3.0 * seconds.low)
 
@@ -713,7 +733,7 @@ def test_a_target_without_a_chance_has_no_time_either() -> None:
     """Else one line would say that it is out of reach, and the next one when it is reached."""
     job = know(flat(20, 3, target={"loss": 0.7, "epochsInARow": 1}), 0.1)
     assert job.hopeless == 3 and job.last_x() is not None
-    assert forecast.rest(job) is None and "sees no way" in curve_words(job)
+    assert not forecast.remaining(job).known and "sees no way" in curve_words(job)
 
 
 def test_a_program_without_a_target_is_not_taken_to_use_up_its_budget() -> None:
@@ -723,7 +743,9 @@ def test_a_program_without_a_target_is_not_taken_to_use_up_its_budget() -> None:
     for number in range(1, 6):
         add(job, loss=1.0 / number)
     know(job, 0.1)
-    assert forecast.rest(job) is None and forecast.time_left(job, 1.0) is None and forecast.whole_job(job) is None
+    assert (
+        not forecast.remaining(job).known and forecast.time_left(job, 1.0) is None and forecast.whole_job(job) is None
+    )
 
 
 def test_nothing_is_predicted_of_the_whole_job_without_its_curve_or_its_speed() -> None:
@@ -971,6 +993,6 @@ def test_a_job_whose_curve_sees_no_way_is_not_taken_to_be_at_its_end() -> None:
     curved(job, flat, 1)
     assert job.last_x() is None
     assert forecast.fit_says_unreachable(job)
-    left = forecast.remaining_epochs(job)
+    left = forecast.remaining(job).epochs
     assert left.expected == 25
     assert left.high > left.expected

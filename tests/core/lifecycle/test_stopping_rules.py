@@ -115,7 +115,7 @@ def test_a_sentence_never_has_two_answers(epochs: int | None) -> None:
             no_way = ("too early to say" if job.full_epoch_count < 8 else "sees no way") in words
             likely = "is held after" in words
             assert no_way + likely + ("with a chance of" in words) == 1, words
-            assert no_way == (forecast.expected_last(job) is None) == (forecast.expected_epochs(job) is None)
+            assert no_way == (forecast.remaining(job).last is None) == (not forecast.remaining(job).known)
             assert job.convergence is not None
             if likely:
                 assert job.convergence.asymptote.low <= target, words

@@ -384,14 +384,14 @@ def test_running_jobs_spend_what_is_predicted_of_them() -> None:
     assert found is None, "no speed is known"
     one.run(until=lambda: all(len(each.epochs) > 8 for each in jobs))
     found = account_forecast(accounts, account, jobs, one.now)
-    rests = [forecast.rest(each) for each in jobs]
-    assert found is not None and all(rests)
-    known = sum(rest.cost.expected for rest in rests if rest)
+    rests = [rest for each in jobs if (rest := forecast.remaining(each).bounded)]
+    assert found is not None and len(rests) == len(jobs)
+    known = sum(cost.expected for _, cost in rests)
     assert found.spent.expected == pytest.approx(to_amount(accounts.spent(account, one.now)) + known)
     one.set_account("team-a", found.spent.expected * 0.9, "month")
     account = accounts.known["team-a"]
     soon = account_forecast(accounts, account, jobs, one.now)
-    longest = max(rest.seconds.expected for rest in rests if rest)
+    longest = max(seconds.expected for seconds, _ in rests)
     assert soon is not None and soon.runs_out is not None and one.now < soon.runs_out < one.now + longest
 
 
