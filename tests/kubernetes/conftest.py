@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from scripts import images
 from tests.kubernetes.cluster import Cluster, ExistingCluster, Unready, existing
-from tests.kubernetes.installed import Coach
+from tests.kubernetes.installed import Coach, ours
+from tests.kubernetes.machines.gpus import DevicePlugins
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,3 +51,10 @@ def no_job_left(coach: Coach) -> Iterator[None]:
     """A failed test's job does not disturb the next one's."""
     yield
     coach.cluster.kubectl("delete", "trainingjobs", "--all", "--timeout=60s")
+
+
+@pytest.fixture
+def plugins(cluster: ExistingCluster) -> Iterator[DevicePlugins]:
+    """Device plugins of the nodes, which a test starts."""
+    with contextlib.closing(DevicePlugins(ours(cluster))) as made:
+        yield made

@@ -468,6 +468,7 @@ train: create secrets
 train: get namespaces
 train: create get list patch delete jobs.batch
 train: create patch delete services
+train: list watch delete workloads.kueue.x-k8s.io
 train: create patch networkpolicies.networking.k8s.io
 : get list watch nodes
 : create tokenreviews.authentication.k8s.io

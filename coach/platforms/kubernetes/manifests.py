@@ -12,7 +12,7 @@ from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.platforms.base import GangSize
 from coach.platforms.function_calls import KEY_VARIABLE
-from coach.platforms.kubernetes import model_files
+from coach.platforms.kubernetes import kueue, model_files
 from coach.platforms.kubernetes.settings import USER, Settings
 from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.nodes import GPU, affinity
@@ -24,8 +24,6 @@ Volume = tuple[Object, list[Object]]
 JOB, ROLE, INDEX = "coach.dev/job", "coach.dev/role", "coach.dev/index"
 #: Labels of a job that was applied as a TrainingJob: the object's name and unique id.
 OWNER_NAME, OWNER_UID = "coach.dev/trainingjob", "coach.dev/trainingjob-uid"
-#: The label by which Kueue lets pods wait for a queue's quota.
-QUEUE = "kueue.x-k8s.io/queue-name"
 #: The label by which the coscheduling plugin knows the members of a PodGroup.
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
 #: The handler that made an object, and may delete it.
@@ -231,10 +229,9 @@ def labels(pod_id: PodId) -> dict[str, str]:
 
 
 def _scheduling(job: TrainingJob, settings: Settings) -> dict[str, str]:
-    """Labels of a job's pods for others' schedulers. Kueue admits each pod by itself; the scheduler places the gang."""
-    queue = (job.metadata.labels or {}).get(QUEUE)
+    """Labels of a job's pods for others' schedulers."""
     coscheduling = settings.scheduler_kind == "coscheduling"
-    return ({QUEUE: queue} if queue else {}) | ({POD_GROUP: job.name} if coscheduling else {})
+    return kueue.labels(job) | ({POD_GROUP: job.name} if coscheduling else {})
 
 
 def volumes(job: TrainingJob, settings: Settings) -> list[Volume]:

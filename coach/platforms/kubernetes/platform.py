@@ -33,7 +33,7 @@ from coach.platforms.base import (
 )
 from coach.platforms.function_calls import Direct, FunctionCalls, Unanswered
 from coach.platforms.gang_client import GangClient
-from coach.platforms.kubernetes import manifests, program_manifests, program_status
+from coach.platforms.kubernetes import kueue, manifests, program_manifests, program_status
 from coach.platforms.kubernetes.node_prices import LOOK_SECONDS, NodePrices
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.program_pods import Cluster as Programs_of
@@ -168,9 +168,9 @@ class KubernetesPlatform:
             self._pods.listeners.append(self._pod_changed)
             self._gangs = Objects(self._api, self._gangs_path, ours)
             self._nodes = Objects(self._api, f"{CORE}/nodes")
-            self._followed: list[Objects] = [self._pods, self._gangs, self._nodes]
+            self._queues = kueue.Workloads(self._api, self._pods.look_again)
             self._others = await self._other_pods()
-            self._followed.append(self._others)
+            self._followed: list[Objects] = [self._pods, self._gangs, self._nodes, self._others]
             self._followed += self._more_to_follow(ours)
             for collection in self._followed:
                 undo.push_async_callback(collection.close)
@@ -210,7 +210,7 @@ class KubernetesPlatform:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(CoachError):
             await self._sweep()
-        await asyncio.gather(self._logs.close(), *(one.close() for one in self._followed))
+        await asyncio.gather(self._logs.close(), self._queues.close(), *(one.close() for one in self._followed))
         await self._calls.close()
         await self._api.close()
 
@@ -226,6 +226,8 @@ class KubernetesPlatform:
         if spec.spec.program is not None:
             # Each pod of a program knows how many there are, and runs as soon as it can: all of them start, or none.
             size = replace(size, required=size.desired)
+        if kueue.labels(spec):
+            await self._queues.follow()
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         if spec.spec.program is not None:
             gang["spec"]["gracePeriodSeconds"] = program_manifests.grace_seconds(spec.spec.grace_period)
@@ -408,6 +410,8 @@ class KubernetesPlatform:
         if (words := pods.waiting(found)) is None:
             return
         reason, said = words
+        if kueue.gated(found) and (why := self._queues.waiting(found)):
+            said = f"Kueue: {why}"
         if reason is Reason.WAITING_CAPACITY and (deadlock := self._settings.deadlock):
             said = f"{said}; {deadlock}"
         if self._said.get(pod) != said:
@@ -674,9 +678,12 @@ class KubernetesPlatform:
 
     async def _delete(self, name: str, *, force: bool = False) -> None:
         """Delete a pod; returns when it is gone."""
+        found: Object = self._pods.objects.get(name, {"metadata": {}, "spec": {}})
         if not force:
             await self._deleted(f"{self._pods_path}/{name}")
-            grace = self._pods.objects.get(name, {}).get("spec", {}).get("terminationGracePeriodSeconds", 0)
+            if kueue.gated(found):
+                await self._queues.let_go(found)
+            grace = found["spec"].get("terminationGracePeriodSeconds", 0)
             patience = FORCE_SECONDS + (grace if grace > manifests.GRACE_SECONDS else 0)
             try:
                 async with asyncio.timeout(patience):
@@ -685,6 +692,7 @@ class KubernetesPlatform:
             except TimeoutError:
                 log.warning("%s did not end in %.0f s; deleting it by force", name, patience)
         await self._deleted(f"{self._pods_path}/{name}", gracePeriodSeconds=0)
+        await self._queues.let_go(found)
         await self._pods.until(lambda: name not in self._pods.objects)
 
     async def _applied(self, path: str, body: Object) -> Object:

@@ -17,7 +17,7 @@ from coach.core.errors import CoachError, UserError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder, GangSize, PlatformEvents
-from coach.platforms.kubernetes import manifests, program_files, program_manifests
+from coach.platforms.kubernetes import kueue, manifests, program_files, program_manifests
 from coach.platforms.kubernetes.program_manifests import MADE_AT, lease, lease_name
 from coach.platforms.kubernetes.program_pods import Cluster, WorkerPod
 from coach.platforms.kubernetes.settings import Settings
@@ -161,7 +161,9 @@ class Programs(LoggedPrograms):
         """The pod of one worker."""
         owners = self._leases.owner(job.name)
         workers, files = self._workers[job.name], self._files[job.name]
-        return program_manifests.pod(of, job, workers, self._settings, owners, files)
+        made = program_manifests.pod(of, job, workers, self._settings, owners, files)
+        kueue.join(made, f"{job.name}-{owners[0]['uid'][:8]}", workers)
+        return made
 
     async def _sent(self, job: TrainingJob) -> dict[str, str]:
         """The files of a program that were sent along. Raises ApiError, UserError where they are not there."""

@@ -26,7 +26,7 @@ from coach.platforms.kubernetes_api import client, nodes
 from coach.platforms.kubernetes_api.client import Api, ApiError
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
-from tests.packaging.api_server import ApiServer, api_server, served, until
+from tests.packaging.api_server import ApiServer, api_server, served
 from tests.platforms.orders import whole_epoch
 
 pytestmark = pytest.mark.processes
@@ -352,80 +352,6 @@ def test_a_scheduler_that_knows_no_gang_is_named_with_what_a_pod_waits_for(run: 
         await platform.forget("job")
 
     run(body)
-
-
-#: What Kueue's webhook does to a pod that names a queue.
-GATES = {
-    "metadata": {"name": "kueue"},
-    "spec": {
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never",
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-            ]
-        },
-        "matchConditions": [
-            {"name": "queue", "expression": "'kueue.x-k8s.io/queue-name' in object.metadata.?labels.orValue({})"}
-        ],
-        "mutations": [
-            {
-                "patchType": "ApplyConfiguration",
-                "applyConfiguration": {
-                    "expression": "Object{metadata: Object.metadata{labels: {'kueue.x-k8s.io/managed': 'true'}}, "
-                    "spec: Object.spec{schedulingGates: "
-                    "[Object.spec.schedulingGates{name: 'kueue.x-k8s.io/admission'}]}}"
-                },
-            }
-        ],
-    },
-}
-
-
-@pytest.mark.full
-@pytest.mark.full  # on an API server of its own
-def test_a_pod_of_a_job_with_a_queue_waits_for_its_admission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beta = {
-        "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
-        "feature-gates": "MutatingAdmissionPolicy=true",
-    }
-    monkeypatch.setattr(module, "FORCE_SECONDS", 0.3)
-
-    async def main(server: ApiServer) -> None:
-        cluster, heard = Kubelets(server), Heard()
-        await cluster.node("n1")
-        platform = KubernetesPlatform(Api.connect, Settings("i:1", handler="h"), lambda _: tmp_path, lambda: 0.0)
-        await platform.open(heard)
-        document = spec("job")
-        document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
-        job = TrainingJob.from_json(document)
-        await platform.gang(SIZE, job)
-        starting = asyncio.create_task(platform.deploy(pod_of(job), job))
-        made = await cluster.there(WORKER.name)
-        assert made["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
-        await heard.until(lambda: heard.pending)
-        words = "SchedulingGated: until kueue.x-k8s.io/admission is taken away"
-        assert heard.pending == [(WORKER, Reason.WAITING_CAPACITY, words)]
-        await cluster._ask("PATCH", f"{PODS}/{WORKER.name}", {"spec": {"schedulingGates": None}})
-        await cluster.run(WORKER.name, "n1", "10.1.1.7")
-        assert (await starting)[:2] == ("10.1.1.7:8080", "n1")
-        await platform.close()
-
-    with api_server(tmp_path, options=beta) as server:
-        monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
-        served(server.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
-        server.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
-        group = "/apis/admissionregistration.k8s.io/v1beta1"
-        server.admin.create(f"{group}/mutatingadmissionpolicies", GATES)
-        binding = {"metadata": {"name": "kueue"}, "spec": {"policyName": "kueue"}}
-        server.admin.create(f"{group}/mutatingadmissionpolicybindings", binding)
-        gated = {"metadata": {"name": "probe", "labels": {"kueue.x-k8s.io/queue-name": "team"}}}
-        gated["spec"] = {"containers": [{"name": "c", "image": "i"}]}
-        until(
-            "the policy is in force",
-            lambda: "schedulingGates" in server.admin.create(PODS, gated, dryRun="All")["spec"],
-        )
-        asyncio.run(main(server))
 
 
 def test_a_pod_that_ends_is_lost_with_its_reason_and_leaves_room_for_the_next_of_its_name(run: Any) -> None:
