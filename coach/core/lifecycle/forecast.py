@@ -216,7 +216,7 @@ def _remaining_epochs(job: Job) -> Remaining:
     )
     unreachable = fit_says_unreachable(job)
     # A job whose target looks unreachable goes on for as long as `stopping_rules` let it: about as many epochs again.
-    guess = max(fewest, assumed - trained, trained if unreachable else 0.0)
+    guess = max(fewest, min(job.spec.max_epochs or math.inf, assumed) - trained, trained if unreachable else 0.0)
     around, known = Interval(fewest, guess, PRIOR_SPREAD * guess), False
     if (last := _predicted_last_epoch(job)) is not None:
         around, known = last + -trained, not job.hopeless

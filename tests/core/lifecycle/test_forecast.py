@@ -368,7 +368,7 @@ def test_later_probes_take_the_bounds_middle_at_the_smallest_allocation_and_no_m
         (None, None, [0.5, 0.5, 0.5, 0.5], None),  # all is used up
         (10.0, None, [], 0.4),
         (100.0, None, [], 0.4),
-        (None, 10, [0.2, 0.2, 0.2, 0.2], 0.28),
+        (None, 10, [0.2, 0.2, 0.2, 0.2], 0.2),
         (None, 1, [], 0.1),
         (3.0, None, [0.3], None),
     ],
