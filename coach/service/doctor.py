@@ -207,7 +207,8 @@ def _machine() -> Iterator[Check]:
 def _gpus() -> Iterator[Check]:
     found = devices.all_devices()
     models = ", ".join(f"{count} x {model}" for model, count in Counter(one.model for one in found).items())
-    if found and not devices.by_nvml():
+    vendor = devices.vendor()
+    if found and not vendor.answers():
         step = (
             "install the driver's libnvidia-ml.so.1: without it Coach sees no memory, no MIG instances, no GPU that "
             "fails, and no processes of others, so two programs may meet on one"
@@ -215,11 +216,12 @@ def _gpus() -> Iterator[Check]:
         yield Check("GPUs", Status.WARNING, f"{models}, by the driver's folder alone: NVML does not answer", step)
     elif found:
         usable = devices.visible(found)
-        limit = "" if len(usable) == len(found) else f"; {devices.VISIBLE} leaves {len(usable)} of them"
-        yield Check("GPUs", Status.OK, f"{models}, by NVML{limit}")
+        names = " and ".join(devices.limits())
+        limit = "" if len(usable) == len(found) else f"; {names} leaves {len(usable)} of them"
+        yield Check("GPUs", Status.OK, f"{models}, by {vendor.NAME}{limit}")
     elif AMD.exists():
-        step = "give programs theirs yourself: coach run -- env HIP_VISIBLE_DEVICES=0 ..., without --gpus"
-        yield Check("GPUs", Status.WARNING, "AMD's driver is here, but Coach hands out NVIDIA's GPUs only", step)
+        step = "install it next to Coach, in the version of your ROCm (6.4 or later): pip install amdsmi==VERSION"
+        yield Check("GPUs", Status.WARNING, "AMD's driver is here, but amdsmi does not answer: Coach sees no GPU", step)
 
 
 def _addresses() -> Iterator[Check]:

@@ -12,8 +12,8 @@ from training import ipc
 #: The environment variable that names a template's socket on this machine.
 TEMPLATE_VARIABLE = "COACH_ZYGOTE_TEMPLATE"
 
-#: The environment variable that says which GPUs a process sees, to the driver, when it first asks for one.
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: The environment variables that say which GPUs a process sees, to the driver, when it first asks for one.
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 class ZygoteHandle:
@@ -72,7 +72,7 @@ def _own() -> ZygoteHandle:
 
 def _visible() -> dict[str, str]:
     """Which GPUs this function sees, and so its zygote; a template was started with other variables."""
-    return {VISIBLE: os.environ[VISIBLE]} if VISIBLE in os.environ else {}
+    return {name: os.environ[name] for name in VISIBLE if name in os.environ}
 
 
 def _from_template(path: str) -> ZygoteHandle | None:

@@ -1,9 +1,11 @@
-"""GPUs that are not there: NVIDIA's own Python binding asks a small C library, whose numbers a test chooses."""
+"""GPUs that are not there: a vendor's own Python binding asks a small C library, whose numbers a test chooses."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
+import re
 import subprocess
 import tempfile
 import uuid
@@ -15,21 +17,42 @@ from pathlib import Path
 
 import pytest
 
-from coach.platforms.local import devices
+from coach.platforms.local.devices import amd, nvml
 
-SOURCE = Path(__file__).with_name("nvml.c")
+SOURCES = Path(__file__).parent
+
+
+#: Of the libraries; they go with this process.
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _built(name: str, soname: str, source: Path) -> Path:
+    _folders.append(folder := tempfile.TemporaryDirectory(prefix="coach-gpus-"))
+    path = Path(folder.name, "lib", name)
+    path.parent.mkdir()
+    words = ["gcc", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{SOURCES}", f"-Wl,-soname,{soname}", "-o", path, source]
+    subprocess.run(words, check=True)
+    return path
 
 
 @cache
 def library() -> Path:
-    """The folder that has the library, built once for all tests of a process."""
-    folder = tempfile.TemporaryDirectory(prefix="coach-nvml-")
-    library.folder = folder  # type: ignore[attr-defined]
-    path = Path(folder.name, "libnvidia-ml.so.1")
-    subprocess.run(
-        ["gcc", "-Wall", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-o", path, SOURCE], check=True
-    )
-    return path.parent
+    """The folder that has NVIDIA's library, built once for all tests of a process."""
+    return _built("libnvidia-ml.so.1", "libnvidia-ml.so.1", SOURCES / "nvml.c").parent
+
+
+@cache
+def rocm() -> Path:
+    """ROCm's folder, with AMD's library in it. What the Python package names and Coach does not use fails there."""
+    package = importlib.util.find_spec("amdsmi")
+    assert package is not None and package.origin is not None
+    wanted = Path(package.origin).with_name("amdsmi_wrapper.py").read_text()
+    own = (SOURCES / "amdsmi.c").read_text()
+    names = {name for name in re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wanted) if f"{name}(" not in own}
+    with tempfile.NamedTemporaryFile("w", suffix=".c") as whole:
+        whole.write(own + "".join(f"int {name}(void) {{ return 2; }}\n" for name in sorted(names)))
+        whole.flush()
+        return _built("libamd_smi.so", "libamd_smi.so.26", Path(whole.name)).parent.parent
 
 
 @dataclass
@@ -81,8 +104,24 @@ def gpus(folder: Path, models: list[str], monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("NVML_GPUS", str(found.file))
     before = os.environ.get("LD_LIBRARY_PATH")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library()) + (f":{before}" if before else ""))
-    monkeypatch.delenv(devices.VISIBLE, raising=False)
+    monkeypatch.delenv(nvml.VISIBLE, raising=False)
     ctypes.CDLL(str(library() / "libnvidia-ml.so.1"))  # whoever asks for this name gets it from now on
-    devices._nvml.cache_clear()
+    nvml._nvml.cache_clear()
     yield found
-    devices._nvml.cache_clear()
+    nvml._nvml.cache_clear()
+
+
+@contextmanager
+def amd_gpus(folder: Path, models: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
+    """The same of AMD; HIP counts them from the last one on. There are none of NVIDIA."""
+    found = Gpus(folder / "gpus", [f"GPU-{uuid.uuid4().hex[:16]}" for _ in models], models)
+    found.write()
+    monkeypatch.setenv("AMD_GPUS", str(found.file))
+    monkeypatch.setenv("ROCM_PATH", str(rocm()))
+    for name in ("NVML_GPUS", *(name for group in amd.LIMITS for name in group)):
+        monkeypatch.delenv(name, raising=False)
+    nvml._nvml.cache_clear()
+    amd._amdsmi.cache_clear()
+    yield found
+    nvml._nvml.cache_clear()
+    amd._amdsmi.cache_clear()

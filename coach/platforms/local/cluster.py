@@ -16,6 +16,7 @@ from coach.core.errors import UserError
 from coach.core.spec import quantities
 from coach.core.spec.types import IN_WORDS, Cpu, Identifier, Memory
 from coach.platforms.local import devices
+from coach.platforms.local.devices.device import Device
 
 GIB = 1024.0**3
 #: The machine that an offer's name means; raises UserError.
@@ -31,7 +32,7 @@ def machine() -> Resources:
     return Resources(float(len(os.sched_getaffinity(0))), memory, float(gpus))
 
 
-def _product(found: Sequence[devices.Device]) -> str:
+def _product(found: Sequence[Device]) -> str:
     """The kind of a node with these GPUs, as labels of Kubernetes have it: `NVIDIA-H100`; "" where they differ."""
     models = {re.sub(r"[^A-Za-z0-9._-]+", "-", device.model)[:63].strip("-._") for device in found}
     return models.pop() if len(models) == 1 else ""
@@ -105,7 +106,7 @@ def _read(path: Path, offer_price: OfferPrice | None) -> tuple[Node, ...]:
     return tuple(made)
 
 
-def _kind(entry: _NodeEntry, own: Sequence[devices.Device]) -> str:
+def _kind(entry: _NodeEntry, own: Sequence[Device]) -> str:
     """Its `kind`; without it the machine of its offer (`aws/g5.xlarge@us-east-1:spot` is a g5.xlarge), or its GPUs."""
     if entry.kind is not None:
         return entry.kind

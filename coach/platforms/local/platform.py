@@ -31,8 +31,8 @@ from coach.platforms.base import (
 )
 from coach.platforms.function_calls import AtSockets
 from coach.platforms.gang_client import GangClient
+from coach.platforms.local import devices
 from coach.platforms.local.cluster import cores_of
-from coach.platforms.local.devices import VISIBLE
 from coach.platforms.local.devices.pool import DevicePool
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.programs import Programs, not_there
@@ -219,10 +219,10 @@ class LocalPlatform:
 
     async def _take_devices(self, pod: Pod, spec: TrainingJob) -> None:
         program = spec.spec.program
-        if pod.requests.gpu and program is not None and VISIBLE in program.env:
+        if pod.requests.gpu and program is not None and (names := devices.limits(program.env)):
             raise PodError(
                 Reason.POD_REFUSED,
-                f"program.env: {VISIBLE} {program.env[VISIBLE]!r}, but Coach gives this job its GPUs; leave it out "
+                f"program.env: {names[0]} {program.env[names[0]]!r}, but Coach gives this job its GPUs; leave it out "
                 "there, and set it for coach itself to limit which",
             )
         try:

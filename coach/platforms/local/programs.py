@@ -33,7 +33,7 @@ from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import JobSpec
 from coach.platforms import torchrun
 from coach.platforms.base import EpochError, EpochOrder, PlatformEvents
-from coach.platforms.local.devices import Device
+from coach.platforms.local.devices.device import Device
 from coach.platforms.local.devices.pool import DevicePool
 from coach.platforms.local.program_group import Group, Variables
 from coach.platforms.local.supervisor import Ended, Order

@@ -20,7 +20,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from coach.platforms.local import devices
-from coach.platforms.local.devices import Device, Lease
+from coach.platforms.local.devices import Lease, nvml
+from coach.platforms.local.devices.device import Device
 from tests.gpus import Gpus, new_uuid
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -104,7 +105,7 @@ class Box:
         path = f"{self._gpus.env['LD_LIBRARY_PATH']}:{os.environ.get('LD_LIBRARY_PATH', '')}"
         own = {"COACH_HOME": str(self._folder / who), "BOX": str(self._folder), "LD_LIBRARY_PATH": path}
         env = {**os.environ, **self._gpus.env, **own}
-        env.pop(devices.VISIBLE, None)
+        env.pop(nvml.VISIBLE, None)
         command = [sys.executable, "-m", "coach.cli.main", "run", "--no-live", *map(str, files)]
         with (self._folder / f"{log}.log").open("wb") as file:
             return subprocess.Popen(command, cwd=self._folder, env=env, stdout=file, stderr=subprocess.STDOUT)

@@ -12,7 +12,8 @@ from coach.core.jobs.epoch import DeviceUse
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import PodError
 from coach.platforms.local import devices
-from coach.platforms.local.devices import VISIBLE, Device, Lease
+from coach.platforms.local.devices import Lease
+from coach.platforms.local.devices.device import Device
 
 
 class DevicePool:
@@ -30,9 +31,10 @@ class DevicePool:
             count = int(node.capacity.gpu)
             if count > len(left):
                 wanted = sum(int(node.capacity.gpu) for node in nodes)
+                names = " and ".join(devices.limits()) or "the machine"
                 raise UserError(
                     f"--nodes: {wanted} GPUs in all, but Coach finds {there} on this machine that it may use; "
-                    f"give `gpu: 0` or less of them, or look at {VISIBLE} and: coach doctor"
+                    f"give `gpu: 0` or less of them, or look at {names} and: coach doctor"
                 )
             self._of[node.name], left = left[:count], left[count:]
         self._leases: dict[PodId, list[Lease]] = {}
@@ -57,9 +59,9 @@ class DevicePool:
         None: its job asks for no GPU. It then sees none, unless the job says which, or GPUs are shared.
         """
         if seen is None:
-            sees_all = not self.any or VISIBLE in own or os.environ.get(devices.SHARE)
-            return {} if sees_all else {VISIBLE: ""}
-        return {VISIBLE: ",".join(one.uuid for one in seen)}
+            sees_all = not self.any or devices.limits(own) or os.environ.get(devices.SHARE)
+            return {} if sees_all else devices.vendor().sees(())
+        return devices.vendor().sees(seen)
 
     def take(self, pod: Pod) -> Sequence[Device]:
         """The devices that a pod asks for. Raises PodError, with nothing taken, where others have them."""
@@ -128,11 +130,11 @@ class DevicePool:
     def lost(self) -> Mapping[PodId, str]:
         """The pods that have a device which no longer works, and what is wrong with it."""
         held = [(pod, lease.device) for pod, leases in list(self._leases.items()) for lease in leases]
-        return {pod: f"{one}: {why}" for pod, one in held if (why := devices.problem(one))}
+        return {pod: f"{one}: {why}" for pod, one in held if (why := devices.vendor().problem(one))}
 
 
 def _use(device: Device) -> DeviceUse:
-    memory, percent, watts = devices.use(device)
+    memory, percent, watts = devices.vendor().use(device)
     busy, idle = (None, None) if percent is None else (percent / 100.0, float(percent == 0.0))
     return DeviceUse(1, busy, idle, memory, watts)
 

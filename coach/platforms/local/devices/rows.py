@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coach.platforms.local import devices
-from coach.platforms.local.devices import Device, Process
+from coach.platforms.local.devices import Process
+from coach.platforms.local.devices.device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class DeviceRow:
     pid: int | None
     user: str
     since: float | None  #: when that process began, seconds since 1970
-    problem: str  #: what NVML says of one that does not work
+    problem: str  #: what its library says of one that does not work
 
 
 def device_rows() -> list[DeviceRow]:
@@ -37,15 +38,15 @@ def device_rows() -> list[DeviceRow]:
 def _row(device: Device) -> DeviceRow:
     if not device.uuid:
         return DeviceRow(device.index, "", "", 0.0, None, None, None, "", None, "", None, device.model)
-    used, busy, watts = devices.use(device)
-    who: Process | None = devices.holder(device) or next(iter(devices.processes(device)), None)
+    used, busy, watts = devices.vendor().use(device)
+    who: Process | None = devices.holder(device) or next(iter(devices.foreign(device)), None)
     return DeviceRow(
         *(device.index, device.uuid, device.model, device.memory, used, busy, watts),
         who=who.what if who else "",
         pid=who.pid or None if who else None,
         user=who.user if who else "",
         since=_began(who.pid) if who else None,
-        problem=devices.problem(device),
+        problem=devices.vendor().problem(device),
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from coach.cli.main import invoke
 from coach.core.jobs.job import Job
-from coach.platforms.local.devices import VISIBLE
+from coach.platforms.local.devices.nvml import VISIBLE
 from tests.gpus import Gpus, gpus, new_uuid
 from tests.platforms.local.test_platform import ended, handler_on, job, submit
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
-names = ("CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+names = [f"{of}_VISIBLE_DEVICES" for of in ("CUDA", "HIP", "ROCR")] + ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]
 seen = Path(os.environ["SEEN"], f"{os.environ['COACH_JOB']}-{os.environ.get('RANK', 0)}-{os.getpid()}")
 seen.with_suffix(".new").write_text(json.dumps({name: os.environ.get(name) for name in names}))
 seen.with_suffix(".new").rename(seen)
@@ -118,15 +118,20 @@ class Box:
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     """Two GPUs."""
-    (tmp_path / "seen").mkdir()
-    (tmp_path / "program.py").write_text(PROGRAM)
     with gpus(tmp_path, ["NVIDIA_H100"] * 2, monkeypatch) as found:
-        made = Box(tmp_path, found, [])
-        yield made
-        for run in made.runs:
-            if run.poll() is None:
-                run.kill()
-                run.wait()
+        yield from used(tmp_path, found)
+
+
+def used(folder: Path, found: Gpus) -> Iterator[Box]:
+    """A machine with these GPUs; what runs on it in the end is killed."""
+    (folder / "seen").mkdir()
+    (folder / "program.py").write_text(PROGRAM)
+    made = Box(folder, found, [])
+    yield made
+    for run in made.runs:
+        if run.poll() is None:
+            run.kill()
+            run.wait()
 
 
 def test_two_runs_beside_each_other_never_share_a_device(box: Box) -> None:

@@ -14,7 +14,7 @@ import pytest
 from coach.core.errors import UserError
 from coach.platforms.local import devices
 from coach.platforms.local.cluster import machine, parse_nodes
-from coach.platforms.local.devices import Lease
+from coach.platforms.local.devices import Lease, nvml
 from tests.gpus import Gpus, gpus, new_uuid
 
 
@@ -30,7 +30,7 @@ def test_gpus_are_found_with_model_and_memory(four: Gpus) -> None:
     assert [(one.uuid, one.index, one.model, one.memory) for one in found] == [
         (uuid, index, "NVIDIA H100", 80.0) for index, uuid in enumerate(four.uuids)
     ]
-    assert devices.by_nvml() and machine().gpu == 4
+    assert devices.vendor().answers() and machine().gpu == 4
 
 
 def test_a_gpu_that_is_cut_into_mig_instances_is_these_and_not_itself(four: Gpus) -> None:
@@ -66,7 +66,7 @@ def test_the_kind_of_a_node_is_the_product_of_its_gpus(tmp_path: Path, monkeypat
 
 def seen(text: str, **environ: str) -> list[int]:
     """The indexes of the devices that a user's own variable leaves."""
-    return [one.index for one in devices.visible(devices.all_devices(), {devices.VISIBLE: text, **environ})]
+    return [one.index for one in devices.visible(devices.all_devices(), {nvml.VISIBLE: text, **environ})]
 
 
 def test_the_users_own_variable_limits_which_are_used(four: Gpus) -> None:
@@ -81,13 +81,13 @@ def test_a_mig_instance_may_be_named_in_both_ways(four: Gpus) -> None:
     four.states[whole], four.instances = "cut", {new_uuid("MIG"): whole, instance: whole}
     four.write()
     for name in (instance, f"MIG-{whole}/2/0"):
-        (found,) = devices.visible(devices.all_devices(), {devices.VISIBLE: name})
+        (found,) = devices.visible(devices.all_devices(), {nvml.VISIBLE: name})
         assert found.uuid == instance
 
 
 @pytest.mark.parametrize("text", ["7", "GPU-", "GPU-none", "all", "0,gpu"])
 def test_a_name_that_is_no_gpu_is_an_error_that_names_those_there_are(four: Gpus, text: str) -> None:
-    with pytest.raises(UserError, match=rf"{devices.VISIBLE}={text}: .*1: {four.uuids[1]}"):
+    with pytest.raises(UserError, match=rf"{nvml.VISIBLE}={text}: .*1: {four.uuids[1]}"):
         seen(text)
 
 
@@ -118,7 +118,7 @@ def test_a_device_is_given_once_and_is_free_again_when_it_is_given_back(four: Gp
 TAKES = """
 import select, sys
 from coach.platforms.local import devices
-from coach.platforms.local.devices import Lease
+from coach.platforms.local.devices import Lease, nvml
 lease = Lease.take(devices.all_devices()[0])
 print("taken" if lease else "not", flush=True)
 sys.stdin.read(1)
@@ -177,7 +177,7 @@ def test_a_process_of_nobodys_counts_with_pid_and_user_unless_gpus_are_shared(
     four.processes = [(four.uuids[3], os.getpid())]
     four.write()
     (why,) = devices.reasons(device)
-    (who,) = devices.processes(device)
+    (who,) = devices.foreign(device)
     assert who.pid == os.getpid() and who.user and why == f"{device} is used by {who}"
     four.processes = [(four.uuids[3], 2**22 + 1)]  # no process has this number
     four.write()
@@ -203,7 +203,7 @@ def test_memory_that_nobody_seems_to_use_is_somebodys(four: Gpus, monkeypatch: p
 TAKES_OFTEN = """
 import fcntl, os, sys
 from coach.platforms.local import devices
-from coach.platforms.local.devices import Lease
+from coach.platforms.local.devices import Lease, nvml
 found, had = devices.all_devices()[:2], 0
 for turn in range(2500):
     device = found[turn % 2]
@@ -240,10 +240,10 @@ def test_a_device_is_itself_whatever_number_it_has(four: Gpus) -> None:
 def test_without_nvml_the_drivers_folder_says_which_gpus_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "_nvml", lambda: None)
-    monkeypatch.setattr(devices, "GPUS", tmp_path / "gpus")
-    monkeypatch.setattr(devices, "DEVICES", tmp_path)
-    monkeypatch.delenv(devices.VISIBLE, raising=False)
+    monkeypatch.setattr(nvml, "_nvml", lambda: None)
+    monkeypatch.setattr(nvml, "GPUS", tmp_path / "gpus")
+    monkeypatch.setattr(nvml, "DEVICES", tmp_path)
+    monkeypatch.delenv(nvml.VISIBLE, raising=False)
     assert machine().gpu == 0
     for name in ("nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm"):  # in some containers there is nothing else
         (tmp_path / name).touch()
@@ -254,4 +254,4 @@ def test_without_nvml_the_drivers_folder_says_which_gpus_there_are(
         folder.joinpath("information").write_text(f"Model: \t\t Tesla T4\nGPU UUID: \t GPU-{number}\nIRQ: 5\n")
     found = devices.all_devices()
     assert [(one.uuid, one.index, one.model) for one in found] == [(f"GPU-{n}", n, "Tesla T4") for n in range(3)]
-    assert not devices.by_nvml() and devices.processes(found[0]) == [] and devices.reasons(found[0]) == []
+    assert not devices.vendor().answers() and devices.foreign(found[0]) == [] and devices.reasons(found[0]) == []

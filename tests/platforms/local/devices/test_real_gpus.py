@@ -27,10 +27,10 @@ print("sees", os.environ.get("CUDA_VISIBLE_DEVICES"), "loss:", one.item() / 100,
 @pytest.mark.skipif(machine().gpu < 1, reason="this machine has no GPU")
 def test_nvml_says_of_each_gpu_what_it_is_and_does() -> None:
     found = devices.found()
-    assert devices.by_nvml() and len({one.uuid for one in found}) == machine().gpu
+    assert devices.vendor().answers() and len({one.uuid for one in found}) == machine().gpu
     for device in found:
         assert device.uuid.startswith(("GPU-", "MIG-")) and device.model and device.memory > 1
-        assert devices.problem(device) == "" and devices.use(device)[0] is not None
+        assert devices.vendor().problem(device) == "" and devices.vendor().use(device).memory is not None
 
 
 @pytest.mark.pytorch
