@@ -9,7 +9,6 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from coach.core.errors import UserError
 from coach.core.jobs.accounts import Accounts, Payer
@@ -54,29 +53,30 @@ def setting(name: str, amount: str, zone: str = "UTC", parent: str = "", labels:
     return terms(name, float(found[1]), written_currency(found[2]), found[3] or EVER, zone, parent, pairs)
 
 
-def terms(  # noqa: PLR0917 - they are the record's fields
+def terms(  # noqa: PLR0917 - they are the operation's arguments
     name: str,
     amount: float,
     currency: str,
-    period: str,
-    zone: str,
-    parent: str,
-    labels: Mapping[str, str] = MappingProxyType({}),
+    period: str = EVER,
+    timezone: str = "UTC",
+    parent: str = "",
+    labels: Mapping[str, str] | None = None,
 ) -> AccountSet:
     """An account's terms, not yet at a time. Raises UserError for those that cannot be."""
     for word in (name, *([parent] if parent else [])):
         if not _NAME.fullmatch(word):
             raise UserError(f"{word!r} is no account's name: lower-case letters, digits and -, at most 40")
     try:
-        window = Period(period, zone).window
+        window = Period(period, timezone).window
     except ValueError as error:
         raise UserError(f"account {name}: {error}") from error
     if window is not None and window > LONGEST_WINDOW:
         raise UserError(f"account {name}: a window of {period} is longer than 3650d; without a period it is for ever")
+    labels = dict(labels or {})
     for label in labels.items():
         if not all(map(_LABEL.fullmatch, label)):
             raise UserError(f"account {name}: {'='.join(filter(None, label))!r} is no label; such as team=vision")
-    return AccountSet(0.0, name, to_money(amount), currency, period, zone, parent, labels=dict(labels))
+    return AccountSet(0.0, name, to_money(amount), currency, period, timezone, parent, labels=labels)
 
 
 def removal(accounts: Accounts, name: str) -> AccountSet:

@@ -91,7 +91,7 @@ class Searches:
         return await self._go_on(found, to_amount(account.amount) if amount is None else amount, account.currency)
 
     async def _go_on(self, definition: Definition, amount: float, currency: str) -> Standing:
-        account = terms(definition.name, amount, currency, "ever", "UTC", definition.parent)
+        account = terms(definition.name, amount, currency, parent=definition.parent)
         before = self.handler.accounts.known.get(definition.name)
         if before is None or not _same(before.terms(), account):
             await self.set_account(account)

@@ -105,10 +105,10 @@ def test_the_confirmation_is_one_for_all_commands(tmp_path: Path) -> None:
     home = StateDirectory(tmp_path)
     left(home, 40, "month")
     with pytest.raises(UserError, match=ASKED):
-        accounts.set_account(home, accounts.terms("other", 1.0, "USD", "ever", "UTC", ""))
+        accounts.set_account(home, accounts.terms("other", 1.0, "USD"))
     (check,) = clock_checks(home)
     assert check.status is Status.OK
-    accounts.set_account(home, accounts.terms("other", 1.0, "USD", "ever", "UTC", ""))
+    accounts.set_account(home, accounts.terms("other", 1.0, "USD"))
     start(home)
 
 

@@ -306,7 +306,7 @@ def _run(  # noqa: PLR0917
     if budget:
         account = accounts.setting(wanted.name, budget, parent=wanted.parent)
     elif amount:
-        account = accounts.terms(wanted.name, amount / 1e9, currency, "ever", "UTC", wanted.parent)
+        account = accounts.terms(wanted.name, amount / 1e9, currency, parent=wanted.parent)
     else:
         raise UserError("--budget: required: the search has none yet")
     if by_service:

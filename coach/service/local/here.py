@@ -140,7 +140,7 @@ class Here(Operations):
         if find(self.home):
             row: AccountRow = self._by_service("set_account", name, amount, currency, *terms, **more)
             return row
-        return self._set(account_terms(name, amount, currency, *terms, **more))
+        return self._set(accounts.terms(name, amount, currency, *terms, **more))
 
     def _remove_account(self, name: str) -> schemas.Accounts:
         if find(self.home):
@@ -152,16 +152,3 @@ class Here(Operations):
     def _set(self, wanted: AccountSet) -> AccountRow:
         accounts.set_account(self.home, wanted)
         return next(row for row in self._accounts().accounts if row.name == wanted.account)
-
-
-def account_terms(  # noqa: PLR0917 - they are the operation's arguments
-    name: str,
-    amount: float,
-    currency: str,
-    period: str = "ever",
-    timezone: str = "UTC",
-    parent: str = "",
-    labels: dict[str, str] | None = None,
-) -> AccountSet:
-    """The terms of `set_account`. Raises UserError for those that cannot be."""
-    return accounts.terms(name, amount, currency, period, timezone, parent, labels or {})

@@ -138,10 +138,7 @@ async def accounts(context: InContext) -> schemas.Accounts:
 @service_wide.put("/accounts/{name}", tags=["accounts"], responses=may_answer(409, 413, 422, 503))
 async def set_account(context: InContext, name: Name, setting: schemas.AccountTerms) -> AccountRow:
     """Make a budget over jobs, or change its terms; what was spent and reserved stays."""
-    wanted = account_terms(
-        name, setting.amount, setting.currency, setting.period, setting.timezone, setting.parent, setting.labels
-    )
-    return await context.service.set_account(wanted)
+    return await context.service.set_account(account_terms(name, **setting.model_dump()))
 
 
 @service_wide.delete("/accounts/{name}", tags=["accounts"], responses=may_answer(404, 409, 422, 503))
