@@ -31,7 +31,10 @@ from tests.packaging.api_server import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache/kubernetes"
-NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "device-plugin")
+NAMES = (
+    *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+    *("device-plugin", "dra-driver"),
+)
 DNS = ROOT / "tests/kubernetes/machines/dns.py"
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
-from tests.kubernetes.installed import Coach
+from tests.kubernetes.cluster import FILES, ExistingCluster
+from tests.kubernetes.installed import Coach, ours
 from tests.kubernetes.machines.gpus import EACH_NODE, DevicePlugins, devices, suspend, trains, waits
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("no_job_left")]
@@ -84,3 +88,57 @@ def test_mig_instances_and_gpus_of_amd_are_given_to_jobs_that_name_them(coach: C
     waits(coach, "more", f"3 {MIG} needed, 2 free")
     suspend(coach, "slices")
     coach.training("more")
+
+
+@pytest.fixture
+def claimable(cluster: ExistingCluster) -> Iterator[None]:
+    """Four devices of n1 that pods get by claims of the template `single-gpu`."""
+    machine, name = ours(cluster).nodes["n1"].machine, "gpu.example.com"
+    assert machine is not None
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"n1-{number}"} for number in range(EACH_NODE)]
+    request = {"name": "gpu", "exactly": {"deviceClassName": name}}
+    made: list[tuple[str, str, dict[str, Any]]] = [
+        ("DeviceClass", name, {"selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}]}),
+        ("ResourceSlice", "n1", {"driver": name, "nodeName": "n1", "pool": pool, "devices": devices}),
+        ("ResourceClaimTemplate", "single-gpu", {"spec": {"devices": {"requests": [request]}}}),
+    ]
+    driver = machine.spawn(["dra-driver", name, "n1", cluster.kubeconfig], FILES / "logs/n1-dra-driver.log")
+    version = "resource.k8s.io/v1"
+    cluster.apply(
+        *({"apiVersion": version, "kind": kind, "metadata": {"name": of}, "spec": spec} for kind, of, spec in made)
+    )
+    yield
+    cluster.kubectl("delete", "trainingjobs", "--all", "--timeout=60s")
+    driver.kill()
+    for kind, of, _ in made:
+        cluster.kubectl("delete", kind, of, "--ignore-not-found")
+
+
+def claimed(cluster: ExistingCluster, name: str) -> list[str]:
+    """The devices that the claims of a job's pods were allocated."""
+    found: list[str] = []
+    for pod in cluster.get("pods", "-l", f"coach.dev/job={name}")["items"]:
+        for one in pod["status"].get("resourceClaimStatuses") or ():
+            claim = cluster.get("resourceclaim", one["resourceClaimName"])
+            found += [device["device"] for device in claim["status"]["allocation"]["devices"]["results"]]
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("claimable")
+def test_each_worker_has_a_claim_of_its_own_and_a_gang_with_too_few_devices_waits_whole(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    two, three = (trains(f"claims-{count}", 0, count, claims=["single-gpu"]) for count in (2, 3))
+    for document in (two, three):
+        document["spec"]["budget"] = {"amount": 0.5, "currency": "USD"}
+    coach.apply(two)
+    coach.training("claims-2")
+    held = claimed(cluster, "claims-2")
+    assert len(held) == len(set(held)) == 2
+    coach.apply(three)
+    waits(coach, "claims-3", "cannot allocate all claims")
+    suspend(coach, "claims-2")
+    coach.training("claims-3")
+    assert len(set(claimed(cluster, "claims-3"))) == 3

@@ -1,6 +1,6 @@
 // Command controlplane is a whole Kubernetes in one binary: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet
-// and kubectl, chosen by the name it is called by, and a device plugin for nodes that have no devices. It exists for the tests, is built from the same modules as Kubernetes's own programs, and is
-// in a module of its own so that the scheduler does not depend on it.
+// and kubectl, chosen by the name it is called by; and what gives devices to nodes that have none. It exists for the tests, is built
+// from the same modules as Kubernetes's own programs, and is in a module of its own so that the scheduler does not depend on it.
 package main
 
 import (
@@ -40,8 +40,13 @@ func main() {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}
+	case "dra-driver":
+		if err := runDRADriver(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
 	default:
-		fmt.Fprintf(os.Stderr, "call this as etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl or device-plugin, not as %s\n", name)
+		fmt.Fprintf(os.Stderr, "call this as etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl, device-plugin or dra-driver, not as %s\n", name)
 		os.Exit(2)
 	}
 }
