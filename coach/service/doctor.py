@@ -45,6 +45,8 @@ DISK_FULL, DISK_LOW = 100 << 20, 1 << 30
 MEMORY_LOW = 1.0
 #: Files that may be open at once, below which a thousand callers are too many.
 FILES_LOW = 2048
+#: Seconds in which Slurm says what nodes it has: where there is no cluster, its commands look for one for longer.
+SLURM_SECONDS = 10.0
 #: What AMD's driver makes.
 AMD = Path("/dev/kfd")
 #: Seconds that the functions' Python may take to import MXNet.
@@ -292,9 +294,10 @@ def _slurm(home: StateDirectory) -> Iterator[Check]:
     step = "run it on a login node of the cluster; if the controller is away, wait: scontrol ping"
     yield _runs("Slurm", ["sinfo", "--version"], step)
     try:
-        cluster = asyncio.run(nodes_now())
-    except CoachError as error:
-        yield Check("nodes", Status.FAILED, str(error), step)
+        cluster = asyncio.run(asyncio.wait_for(nodes_now(), SLURM_SECONDS))
+    except (CoachError, TimeoutError) as error:
+        found = str(error) or f"sinfo did not answer in {SLURM_SECONDS:.0f} s"
+        yield Check("nodes", Status.FAILED, found, step)
         return
     gpus, away = sum(node.capacity.gpu for node in cluster.nodes), len(cluster.unavailable)
     found = f"{len(cluster.nodes)}, {away} of them down or drained; {gpus:g} GPUs"

@@ -11,8 +11,10 @@ import pytest
 
 from coach.core.errors import PermanentError, TemporaryError
 from coach.core.jobs.reasons import Reason
+from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.slurm import queue
 from coach.platforms.slurm.queue import Entry, gpu_counts, seconds, waits
+from coach.service import doctor
 
 
 @pytest.mark.parametrize(
@@ -176,3 +178,12 @@ def test_a_node_is_counted_once_with_what_others_hold(tmp_path: Path, monkeypatc
     assert [(one.node, one.amount.cpu, one.amount.memory, one.amount.gpu) for one in found.taken] == [
         ("n0", 4, 31.25, 1)
     ]
+
+
+def test_the_doctor_waits_for_no_slurm_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands(tmp_path, monkeypatch, sinfo='[ "$1" = --version ] && echo slurm 22.05.8 && exit 0\nexec sleep 60')
+    monkeypatch.setattr(doctor, "SLURM_SECONDS", 0.2)
+    version, nodes = doctor._slurm(StateDirectory(tmp_path))
+    assert version.found == "slurm 22.05.8"
+    assert (nodes.status, nodes.found) == (doctor.Status.FAILED, "sinfo did not answer in 0 s")
+    assert "scontrol ping" in nodes.next_step
