@@ -92,25 +92,30 @@ def test_mig_instances_and_gpus_of_amd_are_given_to_jobs_that_name_them(coach: C
 
 @pytest.fixture
 def claimable(cluster: ExistingCluster) -> Iterator[None]:
-    """Four devices of n1 that pods get by claims of the template `single-gpu`."""
-    machine, name = ours(cluster).nodes["n1"].machine, "gpu.example.com"
-    assert machine is not None
-    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
-    devices = [{"name": f"n1-{number}"} for number in range(EACH_NODE)]
+    """Two devices on each of n1 and n2 that pods get by claims of the template `single-gpu`."""
+    name = "gpu.example.com"
     request = {"name": "gpu", "exactly": {"deviceClassName": name}}
     made: list[tuple[str, str, dict[str, Any]]] = [
         ("DeviceClass", name, {"selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}]}),
-        ("ResourceSlice", "n1", {"driver": name, "nodeName": "n1", "pool": pool, "devices": devices}),
         ("ResourceClaimTemplate", "single-gpu", {"spec": {"devices": {"requests": [request]}}}),
     ]
-    driver = machine.spawn(["dra-driver", name, "n1", cluster.kubeconfig], FILES / "logs/n1-dra-driver.log")
+    drivers = []
+    for node in ("n1", "n2"):
+        machine = ours(cluster).nodes[node].machine
+        assert machine is not None
+        words = ["dra-driver", name, node, cluster.kubeconfig]
+        drivers.append(machine.spawn(words, FILES / f"logs/{node}-dra-driver.log"))
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        devices = [{"name": f"{node}-{number}"} for number in range(2)]
+        made.append(("ResourceSlice", node, {"driver": name, "nodeName": node, "pool": pool, "devices": devices}))
     version = "resource.k8s.io/v1"
     cluster.apply(
         *({"apiVersion": version, "kind": kind, "metadata": {"name": of}, "spec": spec} for kind, of, spec in made)
     )
     yield
     cluster.kubectl("delete", "trainingjobs", "--all", "--timeout=60s")
-    driver.kill()
+    for driver in drivers:
+        driver.kill()
     for kind, of, _ in made:
         cluster.kubectl("delete", kind, of, "--ignore-not-found")
 
@@ -140,5 +145,6 @@ def test_each_worker_has_a_claim_of_its_own_and_a_gang_with_too_few_devices_wait
     coach.apply(three)
     waits(coach, "claims-3", "cannot allocate all claims")
     suspend(coach, "claims-2")
-    coach.training("claims-3")
+    coach.training("claims-3")  # no node has three: the claims plugin refuses what is planned there, one by one
     assert len(set(claimed(cluster, "claims-3"))) == 3
+    assert set(coach.pods("claims-3").values()) == {"n1", "n2"}

@@ -176,6 +176,22 @@ func (s *Store) AssignmentOf(uid string) (Assignment, bool) {
 	return Assignment{}, false
 }
 
+// ReservedOn a node is how many other members of a pod's role have passed all plugins there, in the plan that it belongs to.
+func (s *Store) ReservedOn(node, uid string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	pod, count := s.assignments[uid], 0
+	if pod == nil {
+		return 0
+	}
+	for other := range s.gangs[pod.Pod.Gang] {
+		if a := s.assignments[other]; a != nil && a.Node == node && a.Pod.Role == pod.Pod.Role && a.Phase == Reserved {
+			count++
+		}
+	}
+	return count
+}
+
 // Reserve a node for a pod: the scheduler's cache counts it from now on. false: its plan was dropped, or assigned another node.
 func (s *Store) Reserve(uid, node string) bool {
 	s.mu.Lock()

@@ -248,16 +248,44 @@ func TestATaintOrASelectorKeepsAGangFromANode(t *testing.T) {
 }
 
 func TestANodeThatAnotherPluginRefusesIsPlannedAround(t *testing.T) {
-	c := newCluster(t, `{}`, node("n1", "4"), node("n2", "8"))
-	// Two workers want the same host port: no resource, so the plan puts them together, and the ports plugin refuses it.
-	c.gang("a", 1, 1, 2, 2)
-	c.job("a", 2, "1", func(p *v1.Pod) {
-		if p.Labels[identity.RoleLabel] == "worker" {
-			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+	c := newCluster(t, `{}`, node("n1", "4"), node("n2", "8"), node("n3", "8"))
+	// Three workers want the same host port: no resource, so the plan puts them together, and the ports plugin refuses the second one.
+	c.gang("a", 1, 1, 3, 3)
+	c.job("a", 3, "1", withPort)
+	c.eventuallyPlaced("a", 5)
+	nodes := map[string]bool{}
+	for pod, node := range c.nodesOf("a") {
+		if strings.Contains(pod, "worker") {
+			nodes[node] = true
 		}
-	})
-	c.eventually("found, or waits whole", func() bool { return c.placed("a") == 4 || c.placed("a") == 0 })
-	c.never("a part of it stays", func() bool { n := c.placed("a"); return n != 0 && n != 4 })
+	}
+	if len(nodes) != 3 {
+		t.Errorf("the workers are on %v", nodes)
+	}
+}
+
+func TestANodeThatTakesSoManyMembersIsPlannedForSoMany(t *testing.T) {
+	names := []string{"n1", "n2", "n3", "n4"}
+	limits := map[string]int{"n1": 2, "n2": 0, "n3": 1}
+	for _, one := range []struct {
+		mask []bool
+		want []string // of each member
+	}{
+		{nil, []string{"n1 n4", "n1 n4", "n3 n4", "n4"}},
+		{[]bool{false, true, true, false}, []string{"n3", "", "", ""}},
+	} {
+		for place, want := range one.want {
+			var found []string
+			for i, may := range within(limits, names, one.mask, place, len(one.want)) {
+				if may {
+					found = append(found, names[i])
+				}
+			}
+			if got := strings.Join(found, " "); got != want {
+				t.Errorf("with %v member %d may use %q, not %q", one.mask, place, got, want)
+			}
+		}
+	}
 }
 
 func TestAProfileWithoutTheGateIsCalledMisconfigured(t *testing.T) {

@@ -159,10 +159,10 @@ func (s *State) plannerGang(v *view, cluster *snapshot.Cluster) *planner.Gang {
 		}
 	}
 	g.Bound = bound
-	var excluded map[identity.Role]map[string]bool
+	var limits map[identity.Role]map[string]int
 	s.mu.RLock()
 	if record := s.records[v.key]; record != nil {
-		excluded = record.refusals.excluded(s.clock.Now())
+		limits = record.refusals.limits(s.clock.Now())
 	}
 	s.mu.RUnlock()
 	eligible := map[identity.Role][]bool{}
@@ -177,6 +177,11 @@ func (s *State) plannerGang(v *view, cluster *snapshot.Cluster) *planner.Gang {
 			at++
 		}
 	}
+	ofRole := map[identity.Role]int{}
+	for _, pod := range v.schedulable {
+		ofRole[pod.Role]++
+	}
+	place := map[identity.Role]int{}
 	for _, pod := range v.schedulable {
 		mask, known := eligible[pod.Role]
 		if !known {
@@ -185,10 +190,14 @@ func (s *State) plannerGang(v *view, cluster *snapshot.Cluster) *planner.Gang {
 				object = v.returningPods[pod.Gang.Namespace+"/"+pod.Name]
 			}
 			if object != nil {
-				mask = cluster.Eligible(object, excluded[pod.Role])
+				mask = cluster.Eligible(object)
 			}
 			eligible[pod.Role] = mask
 		}
+		if nodes := limits[pod.Role]; len(nodes) > 0 {
+			mask = within(nodes, cluster.Names, mask, place[pod.Role], ofRole[pod.Role])
+		}
+		place[pod.Role]++
 		g.Members[at].Request, g.Members[at].Eligible = cluster.Vector(pod.Requests), mask
 		at++
 	}
@@ -206,20 +215,23 @@ const (
 
 // refusals of the planned nodes of a gang by other plugins, since all its members passed them.
 type refusals struct {
-	nodes map[identity.Role]map[string]bool // never changed in place
+	nodes map[identity.Role]map[string]int // how many members each takes, 0 or more; never changed in place
 	count int
 	why   string    // the last one, in the words of the plugin
 	ends  time.Time // when the nodes are tried again; zero: others are left
 }
 
-// add a node and return after which time the gang is planned again.
-func (r *refusals) add(role identity.Role, node, why string, now time.Time) time.Duration {
-	all, nodes := map[identity.Role]map[string]bool{}, map[string]bool{node: true}
+// add a node that takes so many members and no more, and return after which time the gang is planned again.
+func (r *refusals) add(role identity.Role, node string, takes int, why string, now time.Time) time.Duration {
+	all, nodes := map[identity.Role]map[string]int{}, map[string]int{}
 	count := 1
-	if excluded := r.excluded(now); excluded != nil {
-		maps.Copy(all, excluded)
-		maps.Copy(nodes, excluded[role])
+	if limits := r.limits(now); limits != nil {
+		maps.Copy(all, limits)
+		maps.Copy(nodes, limits[role])
 		count += r.count
+	}
+	if before, limited := nodes[node]; !limited || takes < before {
+		nodes[node] = takes
 	}
 	all[role] = nodes
 	*r = refusals{nodes: all, count: count, why: why}
@@ -229,19 +241,42 @@ func (r *refusals) add(role identity.Role, node, why string, now time.Time) time
 	return 0
 }
 
-// excluded are the nodes to plan around, by role.
-func (r *refusals) excluded(now time.Time) map[identity.Role]map[string]bool {
+// limits are how many members of a role a node takes, where another plugin refused one.
+func (r *refusals) limits(now time.Time) map[identity.Role]map[string]int {
 	if !r.ends.IsZero() && !now.Before(r.ends) {
 		return nil
 	}
 	return r.nodes
 }
 
+// within gives the nodes of the place-th of so many equal members, where some take only a number of them: a node's places go to members
+// in turn, so that as many as they have room for have one. mask: the nodes that it may use otherwise; nil: all.
+func within(limits map[string]int, names []string, mask []bool, place, members int) []bool {
+	own := make([]bool, len(names))
+	next := 0
+	for i, name := range names {
+		own[i] = mask == nil || mask[i]
+		takes, limited := limits[name]
+		if !limited || !own[i] {
+			continue
+		}
+		own[i] = false
+		for range min(takes, members) {
+			own[i] = own[i] || next%members == place
+			next++
+		}
+	}
+	return own
+}
+
 // nodeRefused plans around the planned node of a pod, which another plugin refused, and drops the plan.
 func (g *Gang) nodeRefused(member identity.Member, assignment gangstate.Assignment, why string) {
-	s := g.state
+	s, takes := g.state, 0
+	if !assignment.Optional { // the others of its plan are planned again with it
+		takes = s.gangPods.ReservedOn(assignment.Node, assignment.Pod.UID)
+	}
 	s.mu.Lock()
-	after := s.record(member.Gang).refusals.add(member.Role, assignment.Node, why, s.clock.Now())
+	after := s.record(member.Gang).refusals.add(member.Role, assignment.Node, takes, why, s.clock.Now())
 	s.mu.Unlock()
 	if assignment.Optional {
 		s.gangPods.Unassign(assignment.Pod.UID, s.clock.Now())
@@ -257,7 +292,7 @@ func (s *State) retryRefused(key identity.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[key]
-	if r == nil || r.refusals.excluded(now) == nil {
+	if r == nil || r.refusals.limits(now) == nil {
 		return ""
 	}
 	if r.refusals.ends.IsZero() {

@@ -113,12 +113,12 @@ func (c *Cluster) format(amount []int64) string {
 	return strings.Join(parts, " ")
 }
 
-// Eligible gives the nodes that a pod may use by its spec and the nodes' own: selectors, taints, cordons, and not in excluded. Filters
-// that know more (volumes, ports, affinity to other pods) run when the pod comes to its planned node; if one rejects the node, it is
-// excluded and the gang planned again. nil: all nodes.
-func (c *Cluster) Eligible(pod *v1.Pod, excluded map[string]bool) []bool {
+// Eligible gives the nodes that a pod may use by its spec and the nodes' own: selectors, taints, cordons. Filters that know more
+// (volumes, ports, claims, affinity to other pods) run when the pod comes to its planned node; if one rejects the node, the gang is
+// planned again with no more of its members there than it took. nil: all nodes.
+func (c *Cluster) Eligible(pod *v1.Pod) []bool {
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	unconstrained := len(excluded) == 0 && len(pod.Spec.NodeSelector) == 0 && pod.Spec.Affinity == nil && pod.Spec.NodeName == ""
+	unconstrained := len(pod.Spec.NodeSelector) == 0 && pod.Spec.Affinity == nil && pod.Spec.NodeName == ""
 	mask := make([]bool, len(c.infos))
 	all := true
 	for i, info := range c.infos {
@@ -134,7 +134,7 @@ func (c *Cluster) Eligible(pod *v1.Pod, excluded map[string]bool) []bool {
 		}
 		if !unconstrained && mask[i] {
 			matches, err := affinity.Match(node)
-			mask[i] = err == nil && matches && !excluded[node.Name]
+			mask[i] = err == nil && matches
 		}
 		all = all && mask[i]
 	}
