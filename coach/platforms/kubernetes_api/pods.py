@@ -29,6 +29,9 @@ _SCHEDULER = frozenset(
         Reason.PLACING,
     }
 )
+#: Messages of a pod whose group waits for the sake of another, which says why: of Coach's scheduler (its plan was
+#: dropped, or another plugin refused its node, of which the gang's own reason speaks), coscheduling, native gangs.
+_ANOTHER_SAYS = (": 1 removed.", " was rejected by ", "rejection in ", "minCount (")
 #: Reasons of the condition DisruptionTarget that are no fault of the pod, of its memory or of its disk.
 _DISRUPTIONS = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
 #: Exit code of a process that the kernel killed with SIGKILL.
@@ -129,8 +132,7 @@ def waiting(pod: Object) -> tuple[Reason, str] | None:
             return Reason(word), rest
         if gates := [one["name"] for one in pod["spec"].get("schedulingGates") or ()]:
             return Reason.WAITING_CAPACITY, f"SchedulingGated: until {', '.join(gates)} is taken away"
-        # Coscheduling, and native gangs: another pod of its group does not fit, and says why.
-        if any(words in condition.get("message", "") for words in ("rejection in ", "minCount (")):
+        if any(words in condition.get("message", "") for words in _ANOTHER_SAYS):
             return None
         return Reason.WAITING_CAPACITY, f"{condition.get('reason')}: {condition.get('message', '')}".rstrip(": ")
     for container in _containers(pod):

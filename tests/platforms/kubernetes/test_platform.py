@@ -306,6 +306,9 @@ def test_what_a_pod_waits_for_is_reported_in_the_words_of_scheduler_and_kubelet(
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         for said_of_another in (
             "0/1 nodes are available: 1 rejection in Unreserve.",
+            "0/1 nodes are available: 1 removed.",
+            "0/3 nodes are available: 1 cannot allocate all claims, 2 node(s) didn't satisfy plugin(s) [CoachGang]. "
+            "planned node n1 was rejected by DynamicResources: cannot allocate all claims",
             "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining",
         ):
             await cluster.status(WORKER.name, conditions=[{**condition, "message": said_of_another}])
