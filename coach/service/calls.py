@@ -30,7 +30,7 @@ T = TypeVar("T")
 #: Seconds for an answer in addition to the waiting time in the request.
 TIMEOUT = 30.0
 #: Seconds of the longest simulation.
-MAX_SIMULATION = 60.0
+MAX_SIMULATION = 180.0
 Files = Sequence[Path | str]
 
 

@@ -117,7 +117,7 @@ async def running(home: StateDirectory, platform: FakePlatform, folders: Sequenc
         with contextlib.closing(service):
             async with (
                 handler,
-                httpx.AsyncClient(transport=transport, base_url=f"{URL}{API}", headers=headers, timeout=60) as http,
+                httpx.AsyncClient(transport=transport, base_url=f"{URL}{API}", headers=headers, timeout=180) as http,
             ):
                 service.begin()
                 yield Api(service, platform, http, folder)
@@ -135,6 +135,6 @@ def serve(
 
     async def main() -> None:
         async with running(home, platform or FakePlatform(nodes=CLUSTER), **more) as api:
-            await asyncio.wait_for(body(api), 120)
+            await asyncio.wait_for(body(api), 240)
 
     asyncio.run(main())

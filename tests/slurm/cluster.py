@@ -181,6 +181,13 @@ class SlurmCluster:
         """The jobs there are, one a line."""
         return self("squeue", "-h", "-t", states, "-o", form).splitlines()
 
+    def hold(self, *options: str) -> str:
+        """Have another's job run that takes what `options` of sbatch say; its id, for scancel."""
+        other = ("--parsable", "--output=/dev/null", "--mem-per-cpu=10", "--wrap=sleep 300")
+        held = self("sbatch", *other, *options).strip()
+        self.until(lambda: f"{held} RUNNING" in self.queue())
+        return held
+
     def cancel_all(self) -> None:
         """End all jobs; returns when none runs or waits."""
         self("scancel", "--user=root", check=False)

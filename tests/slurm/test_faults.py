@@ -117,8 +117,7 @@ def test_scancel_ends_a_job_that_resumes_too(slurm: SlurmCluster, tmp_path: Path
 
 
 def test_scancel_ends_a_job_that_waits(slurm: SlurmCluster, tmp_path: Path) -> None:
-    held = slurm("sbatch", "--parsable", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 300").strip()
-    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    held = slurm.hold("--nodes=3", "--exclusive")
     said: list[str] = []
 
     def then(_handler: Any, event: Any) -> None:

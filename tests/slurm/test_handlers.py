@@ -40,9 +40,7 @@ def test_a_program_goes_on_without_its_handler_and_is_taken_over(slurm: SlurmClu
 
 
 def test_a_larger_job_that_was_queued_ends_with_its_handler(slurm: SlurmCluster, tmp_path: Path) -> None:
-    held = slurm("sbatch", "--parsable", "--ntasks=4", "--mem-per-cpu=10", "--output=/dev/null",
-                 "--wrap=sleep 300").strip()  # fmt: skip
-    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    held = slurm.hold("--ntasks=4")
     spec = job(tmp_path, workers={"min": 1, "max": 2}, resumes=True, target=0.01, slurm={"queueAhead": True})
     queued: list[str] = []
 

@@ -88,9 +88,7 @@ def test_a_site_that_exports_nothing_runs_programs_too(slurm: SlurmCluster, tmp_
 
 
 def test_a_larger_job_is_not_asked_for_where_others_hold_the_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
-    held = slurm("sbatch", "--parsable", "--ntasks=5", "--mem-per-cpu=10", "--output=/dev/null",
-                 "--wrap=sleep 300").strip()  # fmt: skip
-    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    held = slurm.hold("--ntasks=5")
     said: list[str] = []
 
     def then(handler: Handler, event: Any) -> None:
@@ -107,9 +105,7 @@ def test_a_larger_job_is_not_asked_for_where_others_hold_the_nodes(slurm: SlurmC
 
 
 def test_a_change_that_would_wait_in_the_queue_is_not_worth_it(slurm: SlurmCluster, tmp_path: Path) -> None:
-    held = slurm("sbatch", "--parsable", "--nodelist=n0", "--mem-per-cpu=10", "--time=300", "--output=/dev/null",
-                 "--wrap=sleep 300").strip()  # fmt: skip
-    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    held = slurm.hold("--nodelist=n0", "--time=300")
     said: list[str] = []
 
     def then(handler: Handler, event: Any) -> None:
@@ -128,9 +124,7 @@ def test_a_change_that_would_wait_in_the_queue_is_not_worth_it(slurm: SlurmClust
 
 
 def test_a_larger_job_is_queued_before_the_smaller_one_is_given_up(slurm: SlurmCluster, tmp_path: Path) -> None:
-    held = slurm("sbatch", "--parsable", "--ntasks=4", "--mem-per-cpu=10", "--output=/dev/null",
-                 "--wrap=sleep 300").strip()  # fmt: skip
-    slurm.until(lambda: f"{held} RUNNING" in slurm.queue())
+    held = slurm.hold("--ntasks=4")
     waited: list[int] = []
 
     def then(handler: Handler, event: Any) -> None:

@@ -145,8 +145,8 @@ def patiently(path: Path, do: Callable[[], object], waits: Callable[[bool], None
 
 
 def busy(error: sqlite3.Error) -> bool:
-    """Whether another process has the write lock."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    """Whether another process has the write lock, or is stopped while it changes who reads what."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
 
 
 def writer(path: Path) -> str:

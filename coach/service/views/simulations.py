@@ -21,7 +21,7 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.service import schemas
 
 #: Of one simulation: seconds of a core, seconds in all, and bytes of memory.
-CPU_SECONDS, SECONDS, MEMORY = 30, 60.0, 2 << 30
+CPU_SECONDS, SECONDS, MEMORY = 30, 180.0, 2 << 30
 #: What is assumed of a job that never ran, as `coach simulate` does by default.
 SPEEDS, EPOCH_SECONDS, EPOCHS = "resnet-50", 10.0, 20.0
 

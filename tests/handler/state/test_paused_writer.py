@@ -7,9 +7,12 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -88,6 +91,34 @@ def home(tmp_path: Path) -> Iterator[StateDirectory]:
     with contextlib.closing(Journal.write(found.journal(1), 1)) as journal:
         journal.append([ev.JobSubmitted(1.0, "job", spec("job"), "file:///c")])
     yield found
+
+
+HOLDS = """
+import fcntl, sqlite3, sys
+journal = sqlite3.connect(sys.argv[1])
+journal.execute("SELECT * FROM records").fetchall()
+shared = open(sys.argv[1] + "-shm", "r+b")
+fcntl.lockf(shared, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 123)  # SQLite's five marks of what readers need
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_is_stopped_while_it_changes_who_reads_what_is_waited_for(home: StateDirectory) -> None:
+    path = home.journal(1)
+    home.open_journal(path, 2).close()
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdin=PIPE, stdout=PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        waits: list[bool] = []
+
+        def waiting(now: bool) -> None:
+            waits.append(now)
+            if now:
+                other.kill()
+
+        with contextlib.closing(home.open_journal(path, 3, waiting)) as journal:
+            journal.append([ev.PriorityChanged(1.0, "job", 1)])
+    assert waits == [True, False]
 
 
 @pytest.mark.parametrize("instants", [15, pytest.param(100, marks=pytest.mark.full)])
