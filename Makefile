@@ -187,7 +187,7 @@ test-slurm-handlers:
 	@$(PYTEST) -q tests/slurm/test_handlers.py tests/slurm/test_contract.py $(SLURM) | sed -u 's/^/slurm, handlers | /'
 
 test-slurm-programs:
-	@$(PYTEST) -q tests/slurm/test_programs.py $(SLURM) | sed -u 's/^/slurm, programs | /'
+	@$(PYTEST) -q tests/slurm/test_programs.py tests/slurm/test_controller.py $(SLURM) | sed -u 's/^/slurm, programs | /'
 
 test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'

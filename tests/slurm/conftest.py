@@ -34,6 +34,18 @@ def cluster() -> Iterator[SlurmCluster]:
 @pytest.fixture
 def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
     """The cluster, which this process reaches; nothing of a test is left in its queue."""
+    yield from reached(cluster, monkeypatch)
+
+
+@pytest.fixture
+def forgetful(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """Another one, whose controller forgets: its nodes take no job any more that has the id of one that they had."""
+    with SlurmCluster() as started:
+        yield from reached(started, monkeypatch)
+
+
+def reached(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """A cluster for one test."""
     for name, value in {**cluster.env, "COACH_SLURM_INTERVAL": "0.5"}.items():
         monkeypatch.setenv(name, value)
     cluster.whole()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
-import shutil
 import signal
 import threading
 import time
@@ -17,7 +15,6 @@ import pytest
 
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
-from coach.platforms.slurm.queue import cancel_own
 from tests.slurm.cluster import NODES, SlurmCluster
 from tests.slurm.runs import LEARNS, job, logged, shim, train
 from tests.slurm.test_programs import paid
@@ -147,54 +144,6 @@ def test_a_job_that_a_node_cannot_start_is_not_one_that_a_person_cancelled(slurm
     assert trained.reason is Reason.TARGET_REACHED, trained.message
     (lost,) = [record for record in records if isinstance(record, ev.PodLost)]
     assert re.search(r"ended before its program began \(LAUNCH_FAILED on n\d\)", lost.message)
-
-
-@pytest.mark.parametrize("knew", ["nothing", "that it waits"])
-def test_what_a_killed_controller_knew_of_a_job_before_it_ran_costs_no_more_than_an_interval(
-    slurm: SlurmCluster, tmp_path: Path, knew: str
-) -> None:
-    state, saved = slurm.folder / "state", tmp_path / "state"
-    waited: list[str] = []
-    first: list[str] = []
-
-    def save() -> None:
-        slurm.kill("ctld", signal.SIGTERM)  # so that it writes all that it knows
-        shutil.copytree(state, saved)
-        slurm.start_controller()
-
-    def forget() -> None:
-        first.append(running(slurm))
-        slurm.kill("ctld")
-        shutil.rmtree(state)
-        shutil.copytree(saved, state)
-        slurm.start_controller()
-
-    lost = once(ev.EpochFinished, forget)
-
-    def then(handler: Any, event: Any) -> None:
-        if isinstance(event, ev.PodPending) and not waited:
-            waited.append(event.message)
-            if knew == "that it waits":
-                save()
-        lost(handler, event)
-
-    if knew == "nothing":
-        save()
-    options = {} if knew == "nothing" else {"slurm": {"options": ["--begin=now+3"]}}
-    trained, records = train(tmp_path, job(tmp_path, resumes=True, target=0.04, **options), then=then)
-    assert trained.reason is Reason.TARGET_REACHED, trained.message
-    assert first[0] in slurm.queue(form="%i")
-    paid(trained, records)
-
-
-def test_a_job_of_another_that_has_the_id_now_is_not_cancelled(slurm: SlurmCluster) -> None:
-    mine = slurm("sbatch", "--parsable", "--comment=coach:me:own-1", "--output=/dev/null", "--mem-per-cpu=10",
-                 "--wrap=sleep 300").strip()  # fmt: skip
-    asyncio.run(cancel_own(mine, "own-2"))
-    assert mine in slurm.queue("pending,running", "%i")
-    asyncio.run(cancel_own(mine, "own-1"))
-    slurm.until(lambda: mine not in slurm.queue("pending,running", "%i"))
-    asyncio.run(cancel_own("99999", "own-1"))
 
 
 def test_too_much_memory_is_said_although_slurm_says_exit_code_0(slurm: SlurmCluster, tmp_path: Path) -> None:
