@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -104,9 +105,11 @@ def test_none_of_its_ports_runs_ends_or_tells_anything_for_another_user(home: St
         service.until("digits: epoch 1")
         running = endpoint.find(home)
         assert running is not None
-        places = listeners({running.pid, *descendants(running.pid)})
+        # The group and the program listen a little later than the service, and while workers come and go.
+        while len(places := listeners({running.pid, *descendants(running.pid)})) <= 3:
+            time.sleep(0.1)
         api = int(running.url.rpartition(":")[2])
-        assert ("127.0.0.1", api) in places and len(places) > 3
+        assert ("127.0.0.1", api) in places
         assert not [port for _, port in places if port == 8080], "a function listens where others reach it"
         private = [home.path / "token", home.journal(1), home.path, tmp_path / "home"]
         said = subprocess.run(
