@@ -60,7 +60,7 @@ NEEDS = {
     "handler/state/journal.py read": "a script: commands look for a journal before they read it",
     "handler/state/state_directory.py open_journal": "100 handlers",
     **dict.fromkeys(
-        ("platforms/local/devices/__init__.py visible", "platforms/local/devices/__init__.py _refuse_other_order"),
+        ("platforms/local/devices/__init__.py _named", "platforms/local/devices/nvml.py refuse_index"),
         "GPUs",
     ),
     **dict.fromkeys(

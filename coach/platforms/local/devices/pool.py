@@ -31,7 +31,7 @@ class DevicePool:
             count = int(node.capacity.gpu)
             if count > len(left):
                 wanted = sum(int(node.capacity.gpu) for node in nodes)
-                names = " and ".join(devices.limits()) or "the machine"
+                names = " and ".join(devices.limits()) or devices.vendor().LIMITS[0][0]
                 raise UserError(
                     f"--nodes: {wanted} GPUs in all, but Coach finds {there} on this machine that it may use; "
                     f"give `gpu: 0` or less of them, or look at {names} and: coach doctor"
