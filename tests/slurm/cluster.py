@@ -130,7 +130,7 @@ class SlurmCluster:
         """Start a part of it (again)."""
         self.kill(name)
         with (self.folder / f"{name}.out").open("ab") as out:
-            # It ends with this process, however that ends; a slurmstepd that crashes leaves no core in the job's folder.
+            # It ends with this process, however that ends. A slurmstepd that crashes leaves no core in a job's folder.
             words = ("prlimit", "--core=0", "setpriv", "--pdeathsig", "KILL", *words)
             new = self._starter.submit(
                 subprocess.Popen, words, env=self.env, stdout=out, stderr=out, start_new_session=True
