@@ -129,7 +129,8 @@ class Template:
         self.process = process(
             arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
         )
-        eventually(path.exists, 180)
+        eventually(lambda: path.exists() or self.process.poll() is not None, 180)
+        assert self.process.poll() is None, "the template's process ended"
 
     def close(self) -> None:
         self.process.kill()

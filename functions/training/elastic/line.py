@@ -53,13 +53,15 @@ class Values:
         """Share a value."""
         self._line.send({"put": f"{self._view.prefix}/{key}", "value": value})
 
-    def get(self, key: str) -> str:
-        """A value that a member shares; waits for it."""
+    def get(self, key: str, seconds: float | None = None) -> str:
+        """A value that a member shares; waits for it, at most so long. Raises TimeoutError."""
         name, changed, values = f"{self._view.prefix}/{key}", self._line.changed, self._line.values
         with changed:
-            changed.wait_for(lambda: self.closed or name in values)
+            found = changed.wait_for(lambda: self.closed or name in values, seconds)
             if self.closed:
                 raise Closed(self._view.prefix)
+            if not found:
+                raise TimeoutError(f"no other worker has said {key} for {seconds:g} s")
             return values[name]
 
 

@@ -1,4 +1,4 @@
-"""Exchanges of an elastic group's workers over gloo."""
+"""Exchanges of an elastic group's workers over gloo, and of gradients on GPUs over NCCL."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from training.elastic.group import ElasticGroup
 from training.membership.member import Clock
 from training.membership.messages import View
-from training.pytorch import gloo, optimizers
+from training.pytorch import gloo, nccl, optimizers
 from training.pytorch.checkpoint import joined, split
 from training.pytorch.learner import TorchLearner
 from training.request import StartRequest
@@ -24,10 +24,20 @@ class GlooGroup(ElasticGroup):
     failures = (RuntimeError,)
 
     def __init__(self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]) -> None:
-        super().__init__(request, owner, fail, gloo.GlooTransport(request.host, request.line_address))
+        self._transport = gloo.GlooTransport(request.host, request.line_address)
+        super().__init__(request, owner, fail, self._transport)
+        self._device = torch.device("cpu")
+        #: The view's group of NCCL, where it has one.
+        self._nccl: nccl.NcclGroup | None = None
         self._in_rank_order = request.deterministic
         #: Two sets of tensors for gradients, by turns: allocating them costs as much as filling them.
         self._spare: list[dict[torch.dtype, torch.Tensor]] = [{}, {}]
+
+    def ready(self, learner: TorchLearner) -> None:
+        """See training.elastic.group."""
+        self._device = learner.device
+        self._transport.gpu = nccl.gpu(learner.device)
+        super().ready(learner)
 
     def _state(self) -> tuple[dict, list[torch.Tensor]]:
         learner, plain = self._owner.state()
@@ -35,12 +45,23 @@ class GlooGroup(ElasticGroup):
         return {**plain, "learner": said}, tensors
 
     def _gather(self, view: View, group: Any, clock: Clock) -> list[Clock]:
+        left, self._nccl = self._nccl, None
         if group is None:
+            self._leave(left)
             return [clock]
         mine = torch.tensor([-1 if clock.steps is None else clock.steps, int(clock.kept)])
         found = [torch.empty_like(mine) for _ in view.members]
         group.group.allgather([found], [mine]).wait()
+        self._leave(left)  # by now all have finished what they did in it
+        self._transport.add_nccl(group, view, view.members.index(self.line.member.name), self._device)
+        self._nccl = group.gradients
         return [Clock(None if steps < 0 else steps, bool(kept)) for steps, kept in (each.tolist() for each in found)]
+
+    @staticmethod
+    def _leave(group: nccl.NcclGroup | None) -> None:
+        """Nothing writes into what was exchanged any more."""
+        if group is not None:
+            group.abort()
 
     def _give(self, group: Any, rank: int, *, whole: bool) -> None:
         plain, tensors = self._state() if whole else ({}, self._last)
@@ -78,30 +99,37 @@ class GlooGroup(ElasticGroup):
         given[0][-OFFERS:] = torch.tensor(offer, dtype=given[0].dtype)
         if group is not None:
             try:
-                given = [
-                    gloo.add_up(group.group, each, len(view.members), in_rank_order=self._in_rank_order)
-                    for each in given
-                ]
+                if self._nccl is not None:
+                    begun = self._nccl.begin(given[1:], in_rank_order=self._in_rank_order)
+                    sums = gloo.add_up(group.group, given[0], len(view.members), in_rank_order=self._in_rank_order)
+                    given = [sums, *self._nccl.end(begun)]
+                else:
+                    given = [
+                        gloo.add_up(group.group, each, len(view.members), in_rank_order=self._in_rank_order)
+                        for each in given
+                    ]
             except RuntimeError:
                 self._spare = [{}, {}]  # peers may still write into what was exchanged
+                self._leave(self._nccl)
                 raise
         return given, tuple(given[0][-OFFERS:].tolist())
 
     def step(self, learner: TorchLearner, compute: Callable[[int, int], tuple[bool, list[float]]]) -> list[float]:
         """See training.elastic.group."""
-        alone = False
+        alone = on_gpus = False
 
         def contribute(rank: int, members: int) -> list[torch.Tensor]:
-            nonlocal alone
+            nonlocal alone, on_gpus
             used, numbers = compute(rank, members)
-            alone = members == 1
+            alone, on_gpus = members == 1, self._nccl is not None
+            last = tail(learner, numbers, used=used)
             if alone:  # the gradients are where they belong
-                return [tail(learner, numbers, used=used)]
+                return [last]
             self._spare.reverse()
-            return gradients(learner, numbers, used=used, out=self._spare[0])
+            return gradients(learner, last, used=used, out=self._spare[0], on_gpus=on_gpus)
 
         sums = self.exchange(contribute, step=True)
-        return apply(learner, sums, alone=alone)
+        return apply(learner, sums, alone=alone, on_gpus=on_gpus)
 
     def average_buffers(self, learner: TorchLearner) -> None:
         """See training.elastic.group."""
@@ -129,30 +157,34 @@ def tail(learner: TorchLearner, numbers: list[float], *, used: bool) -> torch.Te
 
 
 def gradients(
-    learner: TorchLearner, numbers: list[float], *, used: bool, out: dict[torch.dtype, torch.Tensor]
+    learner: TorchLearner, last: torch.Tensor, *, used: bool, out: dict[torch.dtype, torch.Tensor], on_gpus: bool
 ) -> list[torch.Tensor]:
-    """The gradients, flat, by dtype, in `out`. The first is float32 and ends with the tail."""
-    by_dtype: dict[torch.dtype, list[torch.Tensor]] = {torch.float32: []}
+    """The gradients, flat, by dtype, in `out`, and the tail: `on_gpus` first, alone, else at the first one's end.
+
+    gloo adds on the CPU, so there the first is float32, and one exchange takes both.
+    """
+    by_dtype: dict[torch.dtype, list[torch.Tensor]] = {} if on_gpus else {torch.float32: []}
     for parameter in learner.parameters:
         grad = parameter.grad if used and parameter.grad is not None else torch.zeros_like(parameter)
-        dense = grad.to_dense() if grad.is_sparse else grad
-        by_dtype.setdefault(parameter.dtype, []).append(dense.reshape(-1).cpu())  # gloo adds on the CPU
-    by_dtype[torch.float32].append(tail(learner, numbers, used=used))
+        flat = (grad.to_dense() if grad.is_sparse else grad).reshape(-1)
+        by_dtype.setdefault(parameter.dtype, []).append(flat if on_gpus else flat.cpu())
+    if not on_gpus:
+        by_dtype[torch.float32].append(last)
     for dtype, parts in by_dtype.items():
         out[dtype] = torch.cat(parts, out=out[dtype]) if dtype in out else torch.cat(parts)
-    return [out[dtype] for dtype in by_dtype]
+    return [*([last] if on_gpus else []), *(out[dtype] for dtype in by_dtype)]
 
 
-def apply(learner: TorchLearner, sums: list[torch.Tensor], *, alone: bool) -> list[float]:
+def apply(learner: TorchLearner, sums: list[torch.Tensor], *, alone: bool, on_gpus: bool) -> list[float]:
     """Let the optimizer apply the sums of all gradients. Returns the sums of the numbers.
 
-    `alone`: the sums are the tail, and the gradients those that the learner has.
+    `alone`: the sums are the tail, and the gradients those that the learner has. `on_gpus`: see gradients.
     """
     if alone:
         learner.update(0)
         return sums[0][len(learner.parameters) : -OFFERS].tolist()
-    parts, ends = {}, []
-    for flat in sums:
+    parts, ends = {}, sums[0][:-OFFERS].tolist() if on_gpus else []
+    for flat in sums[1:] if on_gpus else sums:
         sizes = [each.numel() for each in learner.parameters if each.dtype == flat.dtype]
         *found, rest = flat.split([*sizes, flat.numel() - sum(sizes)])
         parts[flat.dtype] = iter(found)

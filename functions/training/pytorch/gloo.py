@@ -6,6 +6,7 @@ It listens on the function's own address only, and the model file may use torch.
 import contextlib
 import os
 import socket
+import sys
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,17 +18,22 @@ import torch.distributed as dist
 
 from training.elastic.line import Values
 from training.membership.messages import View
+from training.pytorch import nccl
 
 #: Seconds of one exchange. A member that is lost or hangs is known long before.
 EXCHANGE_SECONDS = 1800
 
 
 class KeyValueStore(dist.Store):
-    """Where torch.distributed's members find each other: on the connections that they have anyway."""
+    """Where torch.distributed's members find each other: on the connections that they have anyway.
 
-    def __init__(self, values: Values) -> None:
+    `seconds`: how long to wait for a value; None: until the view is closed.
+    """
+
+    def __init__(self, values: Values, seconds: float | None = None) -> None:
         super().__init__()
         self._values = values
+        self._seconds = seconds
 
     def set(self, key: str, value: bytes | str) -> None:
         """Share a value with all members."""
@@ -35,7 +41,7 @@ class KeyValueStore(dist.Store):
 
     def get(self, key: str) -> bytes:
         """A value that a member shares; waits for it."""
-        return self._values.get(key).encode("latin-1")
+        return self._values.get(key, self._seconds).encode("latin-1")
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Wait until these have values."""
@@ -61,10 +67,15 @@ def add_up(group: Any, tensor: torch.Tensor, size: int, *, in_rank_order: bool) 
 
 @dataclass
 class Connected:
-    """One view's process group, with the inodes of its sockets."""
+    """One view's process group, with the inodes of its sockets, and the UUIDs of its members' GPUs."""
 
     group: Any
+    values: Values
     sockets: set[str] = field(default_factory=set)
+    gpus: tuple[str, ...] = ()
+    #: By which gradients on GPUs are added, where they are.
+    gradients: nccl.NcclGroup | None = None
+    closed: bool = False
 
 
 class GlooTransport:
@@ -78,10 +89,13 @@ class GlooTransport:
         self._sources: set[str] = set()
         self._lock = threading.Lock()
         self._known: set[str] = set()
+        #: The UUID of this member's GPU, where its gradients can go by NCCL.
+        self.gpu = ""
 
     def connect(self, view: View, rank: int, values: Values) -> Connected:
         """See Transport."""
         values.set(f"host/{rank}", self._host)
+        values.set(f"gpu/{rank}", self.gpu)
         hosts = {values.get(f"host/{each}") for each in range(len(view.members))}
         with self._lock:
             self._hosts |= hosts
@@ -95,10 +109,46 @@ class GlooTransport:
         with self._lock:
             mine = {inode for inode, _ in self._sockets() if inode not in self._known}
             self._known |= mine
-        return Connected(group, mine)
+        gpus = tuple(values.get(f"gpu/{each}") for each in range(len(view.members)))
+        return Connected(group, values, mine, gpus)
+
+    def add_nccl(self, group: Connected, view: View, rank: int, device: torch.device) -> None:
+        """Form the view's group of NCCL, where each member has a GPU of its own; else gloo adds all.
+
+        All members are in the view and have no other exchange: none forms another view meanwhile, unless this one is
+        closed. What cannot be formed while the view holds is left: by all, and in later views too.
+        """
+        if "" in group.gpus or len({*group.gpus}) < len(view.members):
+            return
+        failed: Exception | None = None
+        try:
+            store = KeyValueStore(group.values, nccl.FORMING_SECONDS)
+            group.gradients = nccl.NcclGroup(store, rank, len(view.members), device)
+            if not group.closed:
+                group.gradients.connect()
+                with self._lock:  # NCCL's own connections are not gloo's to shut down
+                    self._known |= {inode for inode, _ in self._sockets()}
+        except Exception as error:
+            failed = error
+        if group.closed:
+            raise RuntimeError("the view was closed")
+        mine = torch.tensor([int(failed is not None)])
+        group.group.allreduce([mine]).wait()
+        if not int(mine):
+            return
+        self.gpu = ""
+        formed, group.gradients = group.gradients, None
+        if formed is not None:
+            formed.abort()
+        why = "another worker could not" if failed is None else " ".join(str(failed).split())
+        sys.stderr.write(f"NCCL does not connect the workers: {why}. Gradients go through the CPU, by gloo\n")
 
     def close(self, group: Connected | None) -> None:
-        """See Transport. gloo has no call for it: its sockets are shut down."""
+        """See Transport. gloo has no call for it: its sockets are shut down. NCCL's takes a while."""
+        if group is not None:
+            group.closed = group.values.closed = True
+            if group.gradients is not None:
+                threading.Thread(target=group.gradients.abort, daemon=True).start()
         with self._lock:
             for inode, descriptor in self._sockets():
                 if inode in group.sockets if group is not None else inode not in self._known:

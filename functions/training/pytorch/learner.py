@@ -24,7 +24,7 @@ class TorchLearner:
     def __init__(self, request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> None:
         self._uri = model_file.shown(request.model["uri"])
         self._batch_size = request.batch_size
-        self._device = device(request)
+        self.device = device(request)
         self._autocast = request.autocast and getattr(torch, request.autocast)
         self._clip = request.clip or {}
         self.clips = bool(self._clip)  #: whether `update` changes the gradients that it is given
@@ -42,8 +42,8 @@ class TorchLearner:
             if not isinstance(self.net, torch.nn.Module):
                 kind = type(self.net).__name__
                 raise TrainingError("ModelInvalid", f"{self._uri}: {request.net} made {kind}, no torch.nn.Module")
-            self.net.to(self._device)
-            self._loss = Loss(getattr(model, "loss", None), self.net, self._uri, self._device)
+            self.net.to(self.device)
+            self._loss = Loss(getattr(model, "loss", None), self.net, self._uri, self.device)
             if any(isinstance(each, torch.nn.UninitializedParameter) for each in self.net.parameters()):
                 with torch.no_grad():  # lazy layers get their shapes
                     self._loss.forward(self._tensors(sample[0]))
@@ -52,7 +52,7 @@ class TorchLearner:
         if not self.parameters:
             raise TrainingError("ModelInvalid", f"{self._uri}: the net has no parameter to train")
         self.optimizer, self.schedule, self._interval = optimizers.create(request.optimizer, self.net, model, self._uri)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self._counted = 0
         self._measure(*sample)
         self.notes = [self._loss.note] if self._loss.note else []
@@ -86,19 +86,19 @@ class TorchLearner:
         """Forward passes in here run in the number type that was asked for."""
         if self._autocast is None:
             return contextlib.nullcontext()
-        return torch.autocast(self._device.type, dtype=self._autocast)
+        return torch.autocast(self.device.type, dtype=self._autocast)
 
     def _tensors(self, batch: Any) -> Any:
         """The batch on the device; arrays as tensors, whole-number labels as the int64 that losses take."""
         if isinstance(batch, torch.Tensor):
-            return batch.to(self._device)
+            return batch.to(self.device)
         if isinstance(batch, np.ndarray):
             tensor = torch.from_numpy(batch if batch.flags.writeable else batch.copy())
             if batch.dtype.kind in "ui":
                 tensor = tensor.long()
             elif batch.dtype == np.float64:
                 tensor = tensor.float()
-            return tensor.to(self._device)
+            return tensor.to(self.device)
         if isinstance(batch, Mapping):
             return {key: self._tensors(value) for key, value in batch.items()}
         if isinstance(batch, tuple | list):
@@ -153,8 +153,8 @@ class TorchLearner:
 
     def wait(self) -> None:
         """See training.backend.Learner."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def take_loss(self) -> tuple[float, int]:
         """See training.backend.Learner."""

@@ -90,3 +90,27 @@ def test_workers_on_a_gpu_join_and_die_within_an_epoch(gang: Gang, tmp_path: Pat
     group.start([0], slow(tmp_path / "plain", **changes))
     (alone,) = group.done(0)
     assert changed["loss"] == pytest.approx(alone["loss"], rel=0.01)
+
+
+def test_nccl_connects_one_worker_is_aborted_and_connects_again() -> None:
+    """What one GPU can show of it: NCCL takes no GPU twice."""
+    found = in_torch("""
+        import json, sys, torch
+        import torch.distributed as dist
+        sys.path.insert(0, "functions")
+        from training.pytorch import nccl
+        device, found = torch.device("cuda", 0), []
+        for _ in range(2):
+            group = nccl.NcclGroup(dist.HashStore(), 0, 1, device)
+            group.connect()
+            for in_rank_order in (False, True):
+                (total,) = group.end(group.begin([torch.full((4,), 2.5, device=device)], in_rank_order=in_rank_order))
+                found.append(total.tolist())
+            group.abort()
+            try:
+                group.end([])
+            except RuntimeError as error:
+                found.append(str(error))
+        print(json.dumps([bool(nccl.gpu(device)), *found]))
+    """)
+    assert found == [True, *[[2.5] * 4, [2.5] * 4, "the view was closed"] * 2]
