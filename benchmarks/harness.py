@@ -103,7 +103,7 @@ async def _run(  # noqa: PLR0917 - `run` has the same
 
 def completion(job: Job) -> float:
     """Seconds from the submission to the end: starting functions and probing included."""
-    return (job.ended_at or 0.0) - job.submitted_at
+    return (job.progress.ended_at or 0.0) - job.progress.submitted_at
 
 
 def outside(job: Job) -> list[tuple[Epoch, float]]:

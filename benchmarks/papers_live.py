@@ -208,7 +208,7 @@ def seen(records: Iterable[Any]) -> Seen:
                 report = epoch.report
                 parts = before.report.checkpoint_seconds, pods, report.load_seconds + report.form_seconds
                 overhead.append((outside.get(epoch.token, float("nan")), *parts))
-    ends = sorted(runs, key=lambda name: runs[name].job.ended_at or 0.0)
+    ends = sorted(runs, key=lambda name: runs[name].job.progress.ended_at or 0.0)
     completion = {name: harness.completion(run.job) for name, run in runs.items()}
     return Seen(tuple(ends), completion, counts, overhead)
 

@@ -88,7 +88,7 @@ def run(trace: Trace, start: int, deadline: float, workers: int, budget: float |
         pass
     found = driver.ended.get("job")
     if found is None:
-        return driver.reducer.jobs["job"].ledger.spent / NANO / WORK, float("inf")
+        return driver.reducer.jobs["job"].money.ledger.spent / NANO / WORK, float("inf")
     return found.spent / WORK, (found.ended / HOUR if found.epochs >= EPOCHS else float("inf"))
 
 

@@ -110,10 +110,10 @@ async def run(
                 placed = await look(made, handler)
                 half += LOOK[place] * sum(some > 0 and none > 0 for some, none in placed.values())
                 now = (
-                    {name: (each.state, len(each.epochs), len(each.pods)) for name, each in handler.jobs.items()},
+                    {name: (each.state, len(each.epochs), len(each.gang.pods)) for name, each in handler.jobs.items()},
                     placed,
                 )
-                idle = not any(each.running for each in handler.jobs.values())
+                idle = not any(each.attempts.running for each in handler.jobs.values())
                 still = still + LOOK[place] if idle and now == before else 0.0
                 before = now
                 if still >= STILL[place]:
@@ -126,7 +126,7 @@ async def run(
         journal.close()
         shutil.rmtree(home, ignore_errors=True)
     reports = [epoch.report for each in ended for epoch in each.epochs]
-    waits = [each.epochs[0].report.train_started_at - each.submitted_at for each in ended if each.epochs]
+    waits = [each.epochs[0].report.train_started_at - each.progress.submitted_at for each in ended if each.epochs]
     return {
         "deadlock": int(deadlocked),
         "half_placed_seconds": round(half, 2),
@@ -139,7 +139,7 @@ async def run(
 async def pods_here(platform: Platform, handler: Handler) -> Placed:
     """What the platform knows; as gangs all pods have their nodes from the beginning."""
     none = Counter(pod.job for pod in platform.waiting) if isinstance(platform, PodByPodPlatform) else Counter()
-    return {name: (len(each.pods) - none[name], none[name]) for name, each in handler.jobs.items()}
+    return {name: (len(each.gang.pods) - none[name], none[name]) for name, each in handler.jobs.items()}
 
 
 def run_here(case: str, placement: str, repeat: int) -> dict[str, Any]:

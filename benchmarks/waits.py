@@ -87,7 +87,7 @@ def run(cell: Cell) -> tuple[Cell, list[tuple[Asked, float]]]:
         jobs = driver.reducer.jobs
         due = list[str]()
         for name, job in jobs.items():
-            if job.pods:
+            if job.gang.pods:
                 starts.setdefault(name, driver.now)
             elif name not in starts and not job.ended and driver.now >= again.get(name, 0.0):
                 due.append(name)
@@ -106,7 +106,7 @@ def run(cell: Cell) -> tuple[Cell, list[tuple[Asked, float]]]:
 def _by_limits(driver: Driver) -> dict[str, float]:
     live = sorted((job for job in driver.reducer.jobs.values() if not job.ended), key=queue_key)
     queue = start_forecast._queue_of(live, NODES)
-    left = [max(0.0, (job.spec.time_limit or 0.0) - job.run_seconds) for job in live]
+    left = [max(0.0, (job.spec.time_limit or 0.0) - job.progress.run_seconds) for job in live]
     waiting = [live[number].name for number, _ in queue.waiting]
     return dict(zip(waiting, start_forecast._starts(queue, left), strict=True))
 

@@ -2,11 +2,14 @@
 
 import re
 from collections import Counter
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from benchmarks import size
+from coach.core.jobs.job import Job
 from tests.docs.pages import ROOT, tracked
 
 #: Names that were replaced last, and by what; those of releases before are no longer looked for.
@@ -54,6 +57,12 @@ def test_no_folder_has_more_files_than_fit_on_a_screen() -> None:
     sizes: Counter[Path] = Counter(path.parent.relative_to(ROOT) for path in tracked("*.py", "*.go"))
     large = {str(folder): size for folder, size in sizes.items() if size > 18}
     assert not large, "at most 18: move files that belong together into a folder of their own"
+
+
+def test_a_job_and_its_parts_have_at_most_fifteen_fields() -> None:
+    kinds = [Job, *filter(is_dataclass, get_type_hints(Job).values())]
+    sizes = {kind.__name__: len(fields(kind)) for kind in kinds}
+    assert len(sizes) > 5 and max(sizes.values()) <= 15, f"move fields that belong together into a part: {sizes}"
 
 
 def test_the_table_of_sizes_is_at_most_a_tenth_off() -> None:

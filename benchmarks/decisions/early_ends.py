@@ -133,13 +133,13 @@ def trained(job: Job, number: int, value: float) -> None:
     """Give the job its epoch `number`, and the curve through all of them."""
     accuracy = value if job.metric == "accuracy" else None
     report = EpochReport(100, 100, value, accuracy, "", 1.0, 0.0)
-    job.surface = job.surface or FittedSpeed(fit_speed([SpeedPoint(1, 1, 1.0)]).to_dict())
+    job.models.surface = job.models.surface or FittedSpeed(fit_speed([SpeedPoint(1, 1, 1.0)]).to_dict())
     at = Allocation(1, 1)
     job.epochs_changed()
     job.epochs.append(Epoch(number, EpochKind.FULL, at, 1, f"x.{number}", number, number + 1, number, "g", report))
     points = [CurvePoint(epoch.epochs_trained, job.value(epoch)) for epoch in job.epochs]
-    job.curve = FittedCurve(fit_convergence(points, job.spec.curve).to_dict(), job.epochs_trained)
-    job.full_epoch_curves = (*job.full_epoch_curves, job.curve)[-KEPT_CURVES:]
+    job.models.curve = FittedCurve(fit_convergence(points, job.spec.curve).to_dict(), job.epochs_trained)
+    job.models.full_epoch_curves = (*job.models.full_epoch_curves, job.models.curve)[-KEPT_CURVES:]
 
 
 def rule_before(job: Job) -> bool:
@@ -149,7 +149,7 @@ def rule_before(job: Job) -> bool:
     sign = 1.0 if job.spec.goal is Goal.MINIMIZE else -1.0
     values = [sign * job.value(epoch) for epoch in job.epochs]
     count = len(values)
-    if count < 8 or any(one.last_x(target, one.epochs_trained) for one in job.full_epoch_curves):
+    if count < 8 or any(one.last_x(target, one.epochs_trained) for one in job.models.full_epoch_curves):
         return False
     recent = values[-max(4, count // 3) :]
     slope = statistics.linear_regression(range(len(recent)), recent).slope
@@ -169,7 +169,7 @@ def ends(case: Case) -> Ends:
             before = number
         for budget in BUDGETS:
             money = None if budget is None else budget * cost
-            job.ledger = Ledger(money, min(number * cost, money or number * cost))
+            job.money.ledger = Ledger(money, min(number * cost, money or number * cost))
             if budget not in now and stop_decision(job) is not None:
                 now[budget] = number
     return Ends(case, before, {budget: now.get(budget) for budget in BUDGETS})

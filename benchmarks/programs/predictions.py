@@ -74,7 +74,7 @@ def measured(program: Program, seed: int, python: str) -> Job:
 def half_way(job: Job) -> dict[str, Any]:
     """What was predicted half-way, and what came."""
     began, ended = job.epochs[0].started_at, job.epochs[-1].ended_at
-    seconds, cost = job.run_seconds, to_amount(job.ledger.spent)
+    seconds, cost = job.progress.run_seconds, to_amount(job.money.ledger.spent)
     half = [epoch for epoch in job.epochs if epoch.started_at >= (began + ended) / 2]
     forecast = half[0].job_forecast if half else None
     row: dict[str, Any] = {"came out": job.reason.value if job.reason else "", "reports": len(job.epochs)}

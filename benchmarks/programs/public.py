@@ -190,7 +190,7 @@ def run(program: Program, python: str | None = None) -> dict[str, Any]:
         why = "no --python" if found is None else f"no {program.needs} in it"
         return row | {"came out": f"not run: {why}"}
     job, seconds = trained(program, found)
-    budget = job.ledger.budget
+    budget = job.money.ledger.budget
     workers = [epoch.allocation.workers for epoch in job.epochs]
     chosen = [str(one) for at, one in enumerate(workers) if not at or workers[at - 1] != one]
     last = job.full_epochs[-1] if job.full_epochs else None
@@ -201,7 +201,7 @@ def run(program: Program, python: str | None = None) -> dict[str, Any]:
         "reports": len(job.epochs),
         "epochs": f"{job.epochs_trained:.1f}",
         "workers": " -> ".join(chosen),
-        "spent": f"{to_amount(job.ledger.spent):.6f}",
+        "spent": f"{to_amount(job.money.ledger.spent):.6f}",
         "budget": f"{to_amount(budget):.6f}" if budget is not None else "",
         "seconds": f"{seconds:.1f}",
     }

@@ -64,7 +64,7 @@ def run(network: str, workers: int, device: str, repeat: int) -> dict[str, Any]:
         "device": device,
         "repeat": repeat,
         "train_seconds": statistics.median(each.train_seconds for each in reports[1:]),
-        "first_start_seconds": reports[0].train_started_at - done.submitted_at,
+        "first_start_seconds": reports[0].train_started_at - done.progress.submitted_at,
         "loss": reports[-1].loss,
         "accuracy": reports[-1].accuracy,
     }

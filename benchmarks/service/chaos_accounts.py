@@ -81,7 +81,7 @@ def check(journal: Journal) -> dict[str, Any]:
             assert used <= account.amount, f"{account.name}: {used} of {account.amount} at {record}"
             most = max(most, used / account.amount if account.amount else 0.0)
     jobs = journal.jobs()
-    assert settled == sum(job.ledger.spent for job in jobs.values())
+    assert settled == sum(job.money.ledger.spent for job in jobs.values())
     for name, *_ in ACCOUNTS:
         assert settled == folded.accounts.known[name].payments.since(0.0), name
     assert journal.accounts(jobs) == folded.accounts, "the next service starts with other accounts"
@@ -90,7 +90,7 @@ def check(journal: Journal) -> dict[str, Any]:
         "epochs": sum(isinstance(one, ev.EpochFinished) for one in records),
         "waits": waits,
         "spent": round(to_amount(settled), 6),
-        "reserved": round(sum(to_amount(job.ledger.reserved) for job in jobs.values()), 6),
+        "reserved": round(sum(to_amount(job.money.ledger.reserved) for job in jobs.values()), 6),
         "most": round(most, 4),
     }
 

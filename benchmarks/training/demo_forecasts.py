@@ -100,7 +100,7 @@ def main() -> None:
         [job] = harness.run(harness.load("jobs/lenet-digits.yaml"))
         rows += told(job, repeat)
         harness.write_csv(path, rows)
-        print(f"run {repeat}: {job.state.value} after {job.run_seconds:.0f} s", flush=True)
+        print(f"run {repeat}: {job.state.value} after {job.progress.run_seconds:.0f} s", flush=True)
     if rows:
         write(rows)
 

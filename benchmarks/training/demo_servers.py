@@ -35,7 +35,7 @@ def run(what: str, servers: str, repeat: int) -> dict[str, Any]:
         "repeat": repeat,
         "mean_completion_seconds": round(statistics.fmean(map(harness.completion, finished)), 2),
         "makespan_seconds": round(max(map(harness.completion, finished)), 2),
-        "spent": round(sum(job.ledger.spent for job in finished) / 10**9, 6),
+        "spent": round(sum(job.money.ledger.spent for job in finished) / 10**9, 6),
         "epochs": len(epochs),
         "outside_seconds": round(sum(seconds for job in finished for _, seconds in harness.outside(job)), 2),
         "ended": "/".join(sorted({job.state.value for job in finished})),

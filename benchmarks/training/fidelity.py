@@ -73,7 +73,9 @@ class Recorded:
     @property
     def seconds(self) -> dict[str, float]:
         """From submission to end, by job."""
-        return {name: (run.job.ended_at or 0.0) - run.job.submitted_at for name, run in self.runs.items()}
+        return {
+            name: (run.job.progress.ended_at or 0.0) - run.job.progress.submitted_at for name, run in self.runs.items()
+        }
 
 
 def wanted() -> list[tuple[str, tuple[str, ...]]]:

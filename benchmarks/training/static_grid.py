@@ -44,7 +44,7 @@ def row_of(policy: str, repeat: int, finished: Job) -> dict[str, Any]:
         "training_seconds": round(sum(epoch.report.train_seconds for epoch in finished.epochs), 2),
         "probing_share": round(probing / harness.completion(finished), 3),
         "probing_and_starts_share": round((probing + starts) / harness.completion(finished), 3),
-        "cost": round(to_amount(finished.ledger.spent), 6),
+        "cost": round(to_amount(finished.money.ledger.spent), 6),
         "loss": round(last.report.loss, 4),
         "accuracy": round(last.report.accuracy or 0.0, 4),
         "allocations": " ".join(str(epoch.allocation) for epoch in finished.epochs),

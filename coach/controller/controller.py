@@ -258,7 +258,7 @@ class Controller:
         metadata, before = found["metadata"], found.get("status", {})
         uid, now, job = metadata["uid"], self._service.handler.now(), self._job(found)
         if job is not None:
-            start = self._service.expected_starts().get(job.name) if not job.pods else None
+            start = self._service.expected_starts().get(job.name) if not job.gang.pods else None
             made = status.of_job(found, job, self._service.row(job.name), now, start)
         elif uid in self._refused or found["spec"].get("suspend"):
             made = status.without_job(found, self._refused.get(uid, (0, ""))[1], now)

@@ -73,8 +73,8 @@ def next_step(resource: Resource, job: Job | None) -> Step | None:
     if resource.priority != job.spec.priority:
         return Step(StepKind.SET_PRIORITY)
     if resource.suspend:
-        return None if job.suspend else Step(StepKind.SUSPEND)
-    if more or (job.suspend and over(job)):
+        return None if job.stop.suspend else Step(StepKind.SUSPEND)
+    if more or (job.stop.suspend and over(job)):
         return Step(StepKind.RESUME, more)
     return None
 
@@ -83,13 +83,13 @@ def _leaving(resource: Resource, job: Job | None) -> Step | None:
     """An object that is being deleted: its job ends first, and gives everything back."""
     if not resource.finalizer:
         return None
-    if job is None or (job.ended and not job.pods):
+    if job is None or (job.ended and not job.gang.pods):
         return Step(StepKind.REMOVE_FINALIZER)
-    return None if job.cancel or job.ended else Step(StepKind.CANCEL)
+    return None if job.stop.cancel or job.ended else Step(StepKind.CANCEL)
 
 
 def _more(resource: Resource, job: Job) -> Money | None:
     """The object's budget where it is larger than the job's. A budget never becomes smaller."""
-    if resource.budget is None or job.ledger.budget is None or resource.budget <= job.ledger.budget:
+    if resource.budget is None or job.money.ledger.budget is None or resource.budget <= job.money.ledger.budget:
         return None
     return resource.budget

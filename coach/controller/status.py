@@ -67,8 +67,8 @@ def of_job(found: Object, job: Job, row: JobRow, now: float, start: Interval | N
         else f"{formatting.plain_amount(row.budget)} {row.currency}",
         eta=None if row.eta is None else time_of(now + row.eta),
         expected_start=_expected_start(start, found.get("status", {}), now),
-        start_time=time_of(job.started_at),
-        completion_time=time_of(job.ended_at),
+        start_time=time_of(job.progress.started_at),
+        completion_time=time_of(job.progress.ended_at),
         trainer_status=_progress(job, row),
         conditions=_conditions(found, job, row, now),
     )
@@ -134,7 +134,7 @@ def event_of(found: dict[str, Any], reason: str, message: str, now: float, *, wa
 
 
 def _conditions(found: Object, job: Job, row: JobRow, now: float) -> list[Condition]:
-    ready = bool(job.pods) and all(held.ready for held in job.pods.values())
+    ready = bool(job.gang.pods) and all(held.ready for held in job.gang.pods.values())
     failed = job.ended and job.state is not State.SUCCEEDED
     holds = {
         ConditionType.SUSPENDED: job.reason in RESUMABLE,

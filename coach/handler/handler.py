@@ -196,7 +196,7 @@ class Handler:
             return
         job = fold.submitted(ev.JobSubmitted(self.now(), spec.name, spec.to_json(), ""))
         job.see_nodes(self._reducer.nodes.all)
-        job.account_money = self.accounts.money(job, self.now())
+        job.money.accounts = self.accounts.money(job, self.now())
         short = shortage(self.accounts, job, self.now())
         if short is not None and short.never:
             helps = "or request smaller resources, a shorter miniEpoch, cheaper prices"
@@ -246,7 +246,7 @@ class Handler:
         """Let programs that can outlive this handler go on for the next one; the names of their jobs."""
         going_on = []
         for name, job in self.jobs.items():
-            if job.goes_on_in({pod: held.address for pod, held in job.pods.items()}) and not job.suspend:
+            if job.goes_on_in({pod: held.address for pod, held in job.gang.pods.items()}) and not job.stop.suspend:
                 going_on.append(name)
         return self._platform.leave(going_on)
 
@@ -347,7 +347,7 @@ class Handler:
             case act.RunEpoch():
                 self._start(self._run_epoch(action))
             case act.ExtendEpoch():
-                order = self.jobs[action.job].running
+                order = self.jobs[action.job].attempts.running
                 if order is not None and order.token == action.token:
                     self._start(self._platform.extend_epoch(action.token, order.at + action.deadline))
             case act.StopEpoch():
@@ -385,7 +385,7 @@ class Handler:
     # An unexpected error fails the job's action, not the handler: it is logged and becomes an event like any failure.
 
     async def _gang(self, job: Job) -> None:
-        desired = job.desired or job.minimum
+        desired = job.decision.desired or job.minimum
         schedulers = job.spec.resources.schedulers
         size = GangSize(job.name, required_to_start(job, desired), desired, schedulers)
         await self._platform.gang(size, job.job_file)
@@ -414,7 +414,7 @@ class Handler:
             task.cancel()
         await asyncio.gather(*starting, return_exceptions=True)
         job = self.jobs.get(action.job)
-        if job is not None and not over(job) and job.pods.keys() - set(action.pods):
+        if job is not None and not over(job) and job.gang.pods.keys() - set(action.pods):
             with contextlib.suppress(CoachError):
                 await self._gang(job)  # a cluster keeps the room of a pod that it required
         await self._platform.release(action.pods)
@@ -452,8 +452,8 @@ class Handler:
         """See `coach.platforms.base.PlatformEvents`."""
         jobs = [job for job in self.jobs.values() if job.goes_on_in(programs)]
         jobs = [job for job in jobs if self._resumed is None or job.name in self._resumed]
-        self._going_on = [job.running for job in jobs if job.running]
-        self._kept = tuple(sorted(pod for job in jobs for pod in job.pods))
+        self._going_on = [job.attempts.running for job in jobs if job.attempts.running]
+        self._kept = tuple(sorted(pod for job in jobs for pod in job.gang.pods))
         return self._kept
 
     def nodes_changed(self, cluster: Cluster) -> None:
@@ -469,11 +469,11 @@ class Handler:
         def failed(reason: Reason, message: str, invocations: int = 0) -> None:
             self._send(ev.EpochFailed(self.now(), action.job, action.token, reason, message, invocations))
 
-        lost = [pod.name for pod in action.pods if pod not in job.pods]
+        lost = [pod.name for pod in action.pods if pod not in job.gang.pods]
         if lost:
             failed(Reason.FUNCTION_LOST, f"{lost[0]} was lost before the epoch began")
             return
-        addresses = {pod: job.pods[pod].address for pod in action.pods}
+        addresses = {pod: job.gang.pods[pod].address for pod in action.pods}
         old = () if job.spec.program else obsolete(job)
         due = action.at + action.deadline
         last = job.epochs[-1] if job.epochs and job.epochs[-1].group == action.group else None
@@ -509,7 +509,7 @@ class Handler:
         metric, either = job.spec.curve, job.spec.chooses_servers
 
         def fitted() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-            speed, convergence = fit_models(speeds, points, metric, either, job.known_curves)
+            speed, convergence = fit_models(speeds, points, metric, either, job.models.known_curves)
             return speed, convergence and FittedCurve(convergence, epochs_trained).asked(job.spec.target)
 
         try:

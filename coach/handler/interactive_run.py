@@ -154,4 +154,4 @@ def exit_code(jobs: Iterable[Job]) -> int:
 
 def over(job: Job) -> bool:
     """Whether the job has ended or is suspended, with all its pods released and paid."""
-    return job.ended or (job.suspend and job.phase is Phase.PAUSED and not job.pods)
+    return job.ended or (job.stop.suspend and job.phase is Phase.PAUSED and not job.gang.pods)

@@ -51,7 +51,7 @@ def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node,
     job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, epochs_trained))
     if points:
         surface, _ = fit_models(job.speed_points(), (), job.spec.curve, job.spec.chooses_servers)
-        job.surface = None if surface is None else FittedSpeed(surface)
+        job.models.surface = None if surface is None else FittedSpeed(surface)
     if job.spec.speed_by_kind:
         job.see_nodes(nodes)
     return job
@@ -121,7 +121,7 @@ def earlier_runs(past: Iterable[StoredJob], spec: TrainingJob) -> list[EarlierRu
         and _learning(one.job.job_file) == _learning(spec)
         and any(epoch.kind is EpochKind.FULL for epoch in one.job.epochs)
     ]
-    return [EarlierRun(job, _held(job, spec)) for job in sorted(jobs, key=lambda job: job.started_at or 0.0)]
+    return [EarlierRun(job, _held(job, spec)) for job in sorted(jobs, key=lambda job: job.progress.started_at or 0.0)]
 
 
 def _held(job: Job, spec: TrainingJob) -> Epoch | None:
@@ -151,7 +151,7 @@ def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoin
 def known_curves(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[KnownCurve, ...]:
     """The shapes of the latest curves, newest first, of earlier jobs with the program of `spec` and any arguments."""
     same = [one.job for one in past if spec.spec.sha256 and _program(one.job.job_file) == _program(spec)]
-    curves = (_curve(job, spec) for job in sorted(same, key=lambda job: job.started_at or 0.0, reverse=True))
+    curves = (_curve(job, spec) for job in sorted(same, key=lambda job: job.progress.started_at or 0.0, reverse=True))
     latest = islice((curve for curve in curves if len(curve) >= LEAST_VALUES), MOST_CURVES)
     return tuple(likeliest_curve(curve, spec.spec.curve) for curve in latest)
 

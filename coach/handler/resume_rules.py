@@ -25,7 +25,7 @@ def refuse_resume(job: Job, added: Money, *, orphan: bool = False) -> None:
 
     `orphan`: it has not ended, but no handler has its journal.
     """
-    if added and job.ledger.budget is None:
+    if added and job.money.ledger.budget is None:
         raise NotNowError(f"{job.name} has no budget, so none can be added; resume it without --add-budget")
     if job.ended and job.reason in _FINAL:
         words = job.reason.words
@@ -35,5 +35,5 @@ def refuse_resume(job: Job, added: Money, *, orphan: bool = False) -> None:
             f"{job.name} has used up its budget ({job.message}); go on with more: "
             f"coach resume {job.name} --add-budget AMOUNT"
         )
-    if not (job.ended or job.suspend or orphan or added):
+    if not (job.ended or job.stop.suspend or orphan or added):
         raise NotNowError(f"{job.name} was not stopped: {job.reason.words}")

@@ -147,7 +147,7 @@ class Session(Foreground):
                     self._say(words)
                 self._pending.add(one.name)
                 submit_new(handler, self.home, one.spec, past, self.nodes)
-            elif (job := handler.jobs[one.name]).ended or not job.ending:  # else its end only has to be written down
+            elif (job := handler.jobs[one.name]).ended or not job.decision.ending:  # else only its end is to be written
                 self._pending.add(one.name)
                 if self.accepted is not None:
                     handler.accept_model(one.name, self.accepted)
@@ -215,7 +215,7 @@ def suspend_orphans(journal: Journal, but: Collection[str] = ()) -> None:
     Their users did not stop them: a service that starts goes on with them. Those of `but` are requested, and their
     programs may still run.
     """
-    living = [job for job in journal.jobs().values() if not job.ended and not job.suspend]
+    living = [job for job in journal.jobs().values() if not job.ended and not job.stop.suspend]
     orphans = [job for job in living if job.name not in but or job.spec.program is None]
     if orphans:
         journal.append([ev.SuspendRequested(journal.clock.now(), job.name, True, by_user=False) for job in orphans])

@@ -115,7 +115,7 @@ def money(records: Iterable[Any], name: str) -> list[Balance]:
     for record, known in replay(record for record in records if record.job in ("", name)):
         if name not in known:
             continue
-        ledger = known[name].ledger
+        ledger = known[name].money.ledger
         now = Balance(record.at, to_amount(ledger.spent), to_amount(ledger.reserved))
         if not found or (found[-1].spent, found[-1].reserved) != (now.spent, now.reserved):
             found.append(now)

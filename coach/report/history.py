@@ -95,19 +95,19 @@ class EventFormatter:
         return f"resumed from {formatting.resumes_from(job)}{more}"
 
     def _stopping(self, job: Job, record: ev.SuspendRequested) -> str | None:
-        if not job.running:
+        if not job.attempts.running:
             return None
         if job.spec.program is not None and not record.now:
-            return f"stopping {job.name_of(job.running)}: its program is asked to end"
+            return f"stopping {job.name_of(job.attempts.running)}: its program is asked to end"
         if record.now:
-            return f"stopping {job.name_of(job.running)} now"
-        return f"stopping at the end of {job.name_of(job.running)}"
+            return f"stopping {job.name_of(job.attempts.running)} now"
+        return f"stopping at the end of {job.name_of(job.attempts.running)}"
 
     def _priority(self, _job: Job, record: ev.PriorityChanged) -> str:
         return f"priority {record.priority} from now on"
 
     def _prices(self, job: Job, record: ev.PricesChanged) -> str:
-        reserved = ", what is reserved stays at the old ones" if job.ledger.reserved else ""
+        reserved = ", what is reserved stays at the old ones" if job.money.ledger.reserved else ""
         why = f": {record.why}" if record.why else ""
         return f"prices {record.prices['name']} from its next reservation on{reserved}{why}"
 
@@ -177,7 +177,7 @@ class EventFormatter:
         if record.charge is Charge.FAILED:
             return f"{cost} for an attempt that did not count", False
         if record.charge is Charge.GRACE:
-            time = formatting.duration(record.until - (job.terminated_at or record.until))
+            time = formatting.duration(record.until - (job.attempts.terminated_at or record.until))
             return f"{cost} for {time} that the program took to end"
         epoch = next((e for e in reversed(job.epochs) if e.token == record.token), None)
         if epoch is None:

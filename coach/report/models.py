@@ -29,7 +29,7 @@ def fitted_curve(job: Job, points: int) -> list[tuple[float, float, Interval]]:
 
     Of a job that has not reached its target it goes to the upper bound of the predicted end.
     """
-    model = job.convergence
+    model = job.models.convergence
     if model is None or not job.full_epochs:
         return []
     last = None if job.state is State.SUCCEEDED else forecast.remaining(job).last
@@ -93,7 +93,7 @@ def speed_words(job: Job) -> str:
 
 def curve_words(job: Job) -> str:
     """Where the learning curve levels off, and when it reaches the target."""
-    model = job.convergence
+    model = job.models.convergence
     if model is None:
         return "no learning curve is known yet"
     if (seen := job.full_epoch_count) < CURVE_EPOCHS:

@@ -32,7 +32,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     """The plan of a job that is not submitted, on the empty cluster `nodes`."""
     job = new_job(spec, past, nodes)
     job.see_nodes(nodes)
-    points, epochs_trained = job.known_points, job.known_epochs
+    points, epochs_trained = job.models.known_points, job.models.known_epochs
     fixed = _fixed_seconds(past.values(), spec, nodes)
     start = start_seconds(past.values(), spec, nodes) or 0.0
     left = forecast.remaining(job)
@@ -110,7 +110,7 @@ def _row(  # noqa: PLR0917
     book = job.price_book
     held = job.spec.resources.total(at)
     rate = second_cost(held, book, at.pods)
-    budget = job.ledger.budget
+    budget = job.money.ledger.budget
     seconds = None if job.speed is None else epoch_seconds(job.speed, *at, fixed)
     left = forecast.remaining(job, at, seconds)
     total = left.seconds and left.seconds + start
@@ -196,7 +196,7 @@ def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]
 
 def _took(job: Job, last: Epoch | None) -> str:
     """The time and cost of a job up to its epoch `last`."""
-    seconds, cost = job.run_seconds, job.ledger.spent
+    seconds, cost = job.progress.run_seconds, job.money.ledger.spent
     if last is not None and last.number < len(job.epochs):
         until = job.epochs[: last.number]
         seconds, cost = sum(epoch.seconds for epoch in until), sum(epoch.cost for epoch in until)

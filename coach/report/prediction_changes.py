@@ -35,7 +35,7 @@ class Prediction:
         if order.job_forecast is None or order.predicted_seconds is None or order.fraction != 1.0:
             return None
         seconds = order.predicted_seconds[1]
-        left = max(0.0, order.job_forecast.seconds[1] - job.run_seconds)
+        left = max(0.0, order.job_forecast.seconds[1] - job.progress.run_seconds)
         epochs = job.epochs_trained + left / seconds if seconds > 0.0 else job.epochs_trained
         return cls(order.job_forecast, order.allocation, epochs, seconds)
 

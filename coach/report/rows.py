@@ -56,8 +56,8 @@ class Rows:
         return self._views[job.name][1]
 
     def _of(self, job: Job, now: float, orphan: bool) -> _Made:
-        fitted = id(job.surface), id(job.curve)
-        token = job.running.token if job.running else ""
+        fitted = id(job.models.surface), id(job.models.curve)
+        token = job.attempts.running.token if job.attempts.running else ""
         seen = (
             job.state,
             job.reason,
@@ -65,11 +65,11 @@ class Rows:
             job.phase,
             token,
             len(job.epochs),
-            job.ledger.spent,
-            job.ledger.reserved,
-            job.ledger.budget,
+            job.money.ledger.spent,
+            job.money.ledger.reserved,
+            job.money.ledger.budget,
             fitted,
-            job.billed_resources,
+            job.money.billed_resources,
             job.spec.priority,
             orphan,
         )
@@ -82,7 +82,7 @@ class Rows:
 
 def _more(job: Job, row: JobRow, now: float) -> dict[str, Any]:
     values = (epoch.report.value(job.metric) for epoch in job.full_epochs[-MAX_HISTORY:])
-    left, held = job.ledger.left, job.billed_resources
+    left, held = job.money.ledger.left, job.money.billed_resources
     done_at, low, high = (
         iso(now + seconds) if seconds is not None else None for seconds in (row.eta, row.eta_low, row.eta_high)
     )

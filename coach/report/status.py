@@ -28,7 +28,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     last = job.last_evaluated
     at = shown_allocation(job)
     until = None if left_alone else forecast.time_left(job, now)
-    budget, running = job.ledger.budget, job.running_cost(now)
+    budget, running = job.money.ledger.budget, job.running_cost(now)
     return JobRow(
         name=job.name,
         state=(State.WAITING if left_alone else job.state).value,
@@ -48,18 +48,18 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         best_accuracy=max((a for e in job.full_epochs if (a := e.report.accuracy) is not None), default=None),
         workers=at.workers if at else None,
         servers=at.servers if at else None,
-        spent=to_amount(job.ledger.spent + running),
-        reserved=to_amount(job.ledger.reserved - running),
+        spent=to_amount(job.money.ledger.spent + running),
+        reserved=to_amount(job.money.ledger.reserved - running),
         budget=None if budget is None else to_amount(budget),
         account=job.spec.budget.account,
         currency=job.price_book.currency,
         **bounds("eta", until),
-        seconds=job.run_seconds if job.started_at is not None else None,
+        seconds=job.progress.run_seconds if job.progress.started_at is not None else None,
         training_seconds=sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs),
         priority=job.spec.priority,
-        submitted_at=iso(job.submitted_at),
-        started_at=iso(job.started_at),
-        ended_at=iso(job.ended_at),
+        submitted_at=iso(job.progress.submitted_at),
+        started_at=iso(job.progress.started_at),
+        ended_at=iso(job.progress.ended_at),
     )
 
 
@@ -82,8 +82,8 @@ def forecast_rows(job: Job) -> list[ForecastRow]:
                 epoch=epoch.number,
                 **bounds("seconds", found.seconds if found else None),
                 **bounds("cost", found.cost if found else None),
-                actual_seconds=job.run_seconds,
-                actual_cost=to_amount(job.ledger.spent),
+                actual_seconds=job.progress.run_seconds,
+                actual_cost=to_amount(job.money.ledger.spent),
             )
         )
     return rows
@@ -139,8 +139,8 @@ def device_use(job: Job) -> DeviceUse | None:
 
 def shown_allocation(job: Job) -> Allocation | None:
     """The running epoch's allocation, else the last one's."""
-    if job.running:
-        return job.running.allocation
+    if job.attempts.running:
+        return job.attempts.running.allocation
     return job.epochs[-1].allocation if job.epochs else None
 
 

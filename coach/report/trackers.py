@@ -110,7 +110,7 @@ def _mlflow(library: Any, uri: str, row: JobRow, job: Job) -> str:
     experiment = found.experiment_id if found else client.create_experiment(PROJECT)
     earlier = client.search_runs([experiment], f"tags.`coach.job` = '{job.name}'")
     tags = {"coach.job": job.name, "coach.state": row.state, "coach.reason": row.reason}
-    start = int(job.submitted_at * 1000)
+    start = int(job.progress.submitted_at * 1000)
     run = client.create_run(experiment, start_time=start, tags=tags, run_name=job.name).info.run_id
     try:
         for name, value in _as_mlflow_names(parameters(job.job_file)).items():
@@ -122,7 +122,7 @@ def _mlflow(library: Any, uri: str, row: JobRow, job: Job) -> str:
             ]
             client.log_batch(run, metrics=batch)
         if job.ended:
-            ended = int(job.ended_at * 1000) if job.ended_at else None
+            ended = int(job.progress.ended_at * 1000) if job.progress.ended_at else None
             client.set_terminated(run, "FINISHED" if row.state == "Succeeded" else "FAILED", ended)
     except BaseException:  # a half would run for ever
         client.delete_run(run)
@@ -152,7 +152,7 @@ def _tensorboard(library: Any, folder: str, row: JobRow, job: Job) -> str:
 def _wandb(library: Any, folder: str, row: JobRow, job: Job) -> str:
     Path(folder).mkdir(parents=True, exist_ok=True)
     # The same job is the same run wherever it is synchronised to.
-    identity = hashlib.sha256(f"{job.name} {job.submitted_at}".encode()).hexdigest()[:16]
+    identity = hashlib.sha256(f"{job.name} {job.progress.submitted_at}".encode()).hexdigest()[:16]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         run = library.init(
             project=PROJECT,

@@ -55,12 +55,12 @@ def why(
 
     `orphan`: it has not ended, but no handler has its journal.
     """
-    waits = not job.ended and not job.pods and not job.suspend
+    waits = not job.ended and not job.gang.pods and not job.stop.suspend
     starts_in = expected_starts(jobs.values(), without(nodes, taken), now).get(job.name) if waits else None
     before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)]
-    at = shown_allocation(job) or job.desired
+    at = shown_allocation(job) or job.decision.desired
     known = not job.ended and at is not None and forecast.predicted_seconds(job, at, 1.0) is not None
-    choices = considered(job, at, job.reasons) if known and at is not None else []
+    choices = considered(job, at, job.decision.reasons) if known and at is not None else []
     alternatives = _alternatives(job, choices)
     room = {node.name: free_words(node, jobs, taken) for node in nodes}
     if orphan and job.reason not in RESUMABLE:
@@ -73,7 +73,7 @@ def why(
         state=job.state.value,
         reason=job.reason.value,
         summary=_summary(job, alternatives),
-        steps=[_step(job, step) for step in job.reasons],
+        steps=[_step(job, step) for step in job.decision.reasons],
         alternatives=alternatives,
         queue=len(before) + 1 if waits else None,
         before=before[:MAX_BEFORE] if waits else [],
@@ -97,9 +97,10 @@ def _lines(job: Job, now: float, queue: Sequence[str], choices: Sequence[Choice]
         lines.append(
             f"Its GPUs compute {formatting.percent(use.busy)} of the time{_MORE if use.busy < LOW_USE else ''}"
         )
-    if job.reasons and job.pods:
-        lines.append(f"Decided for {'a mini-epoch' if job.kind is EpochKind.PROBE else 'an epoch'} with {job.desired}:")
-        lines += [f"  {step.text(job.name)}" for step in job.reasons]
+    if job.decision.reasons and job.gang.pods:
+        kind = "a mini-epoch" if job.decision.kind is EpochKind.PROBE else "an epoch"
+        lines.append(f"Decided for {kind} with {job.decision.desired}:")
+        lines += [f"  {step.text(job.name)}" for step in job.decision.reasons]
     lines += _considered(job, choices)
     lines += _changes(job)
     lines += _known(job, now)
@@ -111,7 +112,7 @@ def _lines(job: Job, now: float, queue: Sequence[str], choices: Sequence[Choice]
 
 def devices(job: Job) -> list[str]:
     """Which GPUs its workers have, a line each: `digits-worker-0 has GPU 0 (NVIDIA H100, GPU-...)`."""
-    return [f"{pod.name} has {', '.join(held.devices)}" for pod, held in sorted(job.pods.items()) if held.devices]
+    return [f"{pod.name} has {', '.join(held.devices)}" for pod, held in sorted(job.gang.pods.items()) if held.devices]
 
 
 def device_use_words(job: Job) -> str:
@@ -139,13 +140,13 @@ def _next_command(job: Job) -> Iterator[str]:
 
 def waiting(jobs: Mapping[str, Job]) -> list[Job]:
     """The jobs that wait for capacity, in the order of the queue."""
-    found = [one for one in jobs.values() if not one.ended and not one.pods and not one.suspend]
+    found = [one for one in jobs.values() if not one.ended and not one.gang.pods and not one.stop.suspend]
     return sorted(found, key=queue_key)
 
 
 def free_on(node: Node, jobs: Mapping[str, Job]) -> Resources:
     """What no pod of these jobs holds of a node."""
-    held = (one.pod.requests for job in jobs.values() for one in job.pods.values() if one.pod.node == node.name)
+    held = (one.pod.requests for job in jobs.values() for one in job.gang.pods.values() if one.pod.node == node.name)
     return node.capacity - sum(held, NOTHING)
 
 
@@ -184,7 +185,7 @@ def _queue(
     """The jobs before it, and the jobs that hold the capacity."""
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
     for node, free in room.items():
-        held = {other.name: sum(one.pod.node == node for one in other.pods.values()) for other in jobs.values()}
+        held = {other.name: sum(one.pod.node == node for one in other.gang.pods.values()) for other in jobs.values()}
         by = "; ".join(f"{name} has {formatting.count(count, 'function')}" for name, count in held.items() if count)
         yield f"{free}{'; ' + by if by else ''}"
     yield requested_words(job)
@@ -219,7 +220,7 @@ def _considered(job: Job, choices: Sequence[Choice]) -> Iterator[str]:
         time = forecast.predicted_seconds(job, one.allocation, 1.0)
         assert time is not None
         # A probe is chosen for its measurement, so nothing was refused for it.
-        refusal = "" if job.kind is EpochKind.PROBE else f"; {one.refusal}"
+        refusal = "" if job.decision.kind is EpochKind.PROBE else f"; {one.refusal}"
         lines.append(
             f"  {one.allocation}: {formatting.duration_interval(time)}, {one.faster}, "
             f"{formatting.amount(one.cost)} {currency}{refusal}"
@@ -244,8 +245,8 @@ def _changes(job: Job) -> Iterator[str]:
             else f"A change of its workers starts it again, and takes {takes} from SIGTERM to the first report, "
             "as measured"
         )
-    if job.queue_wait:
-        yield f"The cluster's queue is expected to let another worker wait {formatting.duration(job.queue_wait)}"
+    if job.gang.queue_wait:
+        yield f"The cluster's queue is expected to let another worker wait {formatting.duration(job.gang.queue_wait)}"
     first, now = job.epochs[0].allocation, job.epochs[-1].allocation
     if first != now:
         yield f"With {now}: {program_changes.batch_words(job, first, now)}"
@@ -255,10 +256,10 @@ def _known(job: Job, now: float) -> Iterator[str]:
     yield f"Speed: {speed_words(job)}"
     yield f"Learning: {curve_words(job)}"
     if not stopping_rules.ends_early(job) and (words := stopping_rules.out_of_reach(job)):
-        goes_on = "it was resumed" if job.overruled else "it has no --stop-early (stopEarly: true)"
+        goes_on = "it was resumed" if job.stop.overruled else "it has no --stop-early (stopEarly: true)"
         yield f"Its target looks out of reach: {words}. It goes on, as {goes_on}; coach cancel {job.name} ends it"
     until = forecast.time_left(job, now)
-    if until is None and job.pods and job.spec.target is not None and job.full_epoch_count < CURVE_EPOCHS:
+    if until is None and job.gang.pods and job.spec.target is not None and job.full_epoch_count < CURVE_EPOCHS:
         yield f"When it is done is not known yet: its curve says something from epoch {CURVE_EPOCHS} on"
     if until is not None:
         left = forecast.remaining(job).epochs
@@ -269,21 +270,22 @@ def _known(job: Job, now: float) -> Iterator[str]:
 
 
 def _spent(job: Job, now: float) -> str:
-    ledger, budget = job.ledger, job.spec.budget
+    ledger, budget = job.money.ledger, job.spec.budget
     spent = ledger.spent + job.running_cost(now)
     return f"{formatting.spent_of(spent, ledger.budget, job.price_book.currency, budget.account)} spent"
 
 
 def _money(job: Job, now: float) -> str:
     currency = job.price_book.currency
-    ledger = job.ledger
+    ledger = job.money.ledger
     spent = f"Money: {_spent(job, now)}"
-    if job.billed_resources != NOTHING:
+    if job.money.billed_resources != NOTHING:
         spent += f", {formatting.amount(job.billed_rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
         spent += f", {formatting.amount(to_amount(ledger.reserved - job.running_cost(now)))} reserved"
-    if job.billed_pods and job.billed_book != (book := job.book_on(job.price_book.on(by_node(job.billed_pods)))):
-        rate = book.rate(job.billed_resources, by_node(job.billed_pods)) * 3600
+    pods = by_node(job.money.billed_pods)
+    if job.money.billed_pods and job.money.billed_book != (book := job.book_on(job.price_book.on(pods))):
+        rate = book.rate(job.money.billed_resources, pods) * 3600
         spent += f"; from its next reservation on {formatting.amount(rate)} an hour, as the price has changed"
     plan, left = forecast.spending_plan(job), forecast.remaining(job)
     each = forecast.epoch_budget(job, left, plan)
@@ -305,9 +307,9 @@ def _money(job: Job, now: float) -> str:
 def _summary(job: Job, alternatives: list[ChoiceRow]) -> str:
     words = job.reason.words
     at = shown_allocation(job)
-    if job.ended or job.running is None or at is None:
+    if job.ended or job.attempts.running is None or at is None:
         return f"{words}: {job.message}" if job.message else words
-    if job.kind is EpochKind.PROBE:
+    if job.decision.kind is EpochKind.PROBE:
         return f"measures the speed of {at} in a mini-epoch, which trains too"
     others = [one for one in alternatives[1:] if one.pace > -1]
     if not others:
@@ -357,7 +359,7 @@ def _actions(job: Job) -> Iterator[Action]:
         pass
     else:
         yield Action(action="resume", text="Resume", command=f"coach resume {job.name}")
-    if job.ledger.budget is not None and job.state is not State.SUCCEEDED:
+    if job.money.ledger.budget is not None and job.state is not State.SUCCEEDED:
         command = f"coach resume {job.name} --add-budget AMOUNT"
         yield Action(action="add-budget", text="Add budget", command=command)
     if not job.ended and job.reason not in RESUMABLE:

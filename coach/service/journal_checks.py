@@ -142,7 +142,8 @@ def _ledger(path: Path) -> Check:
                     paid[record.job] = paid.get(record.job, 0) + record.amount
     except PermanentError as error:
         return Check(name, Status.FAILED, str(error), _STEP)
-    wrong = [one for one, job in jobs.items() if not job.ledger.spent == anew[one].ledger.spent == paid.get(one, 0)]
+    spent, again = ({one: job.money.ledger.spent for one, job in of.items()} for of in (jobs, anew))
+    wrong = [one for one in spent if not spent[one] == again[one] == paid.get(one, 0)]
     if wrong:
         return Check(name, Status.FAILED, f"{', '.join(wrong[:MOST_NAMED])}: payments add up to another sum", _STEP)
     return Check(name, Status.OK, f"the payments of {count(len(jobs), 'job')} add up to what was spent")

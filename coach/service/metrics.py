@@ -83,7 +83,7 @@ class _Jobs(Collector):
         jobs = list(self._service.jobs.values())
         states, spent = Counter(job.state for job in jobs), Counter[str]()
         for job in jobs:
-            spent[job.price_book.currency] += job.ledger.spent
+            spent[job.price_book.currency] += job.money.ledger.spent
         yield _gauge("jobs", "Jobs in each state.", "state", ((one, states[one]) for one in State))
         money = ((currency, to_amount(amount)) for currency, amount in sorted(spent.items()))
         yield _counter("spent", "Money spent by all jobs.", "currency", money)
@@ -103,7 +103,8 @@ class _Jobs(Collector):
 
     @staticmethod
     def _live(jobs: list[Job]) -> Iterator[Metric]:
-        held = [(job.name, (shown_allocation(job) if job.running else None) or Allocation(0, 0)) for job in jobs]
+        none = Allocation(0, 0)
+        held = [(job.name, (shown_allocation(job) if job.attempts.running else None) or none) for job in jobs]
         losses = ((job.name, last.report.loss or 0.0) for job in jobs if (last := job.last_evaluated))
         yield _gauge("job_epoch", "Epochs that counted.", "job", ((job.name, job.full_epoch_count) for job in jobs))
         yield _gauge("job_workers", "Workers of the running epoch.", "job", ((name, at.workers) for name, at in held))
@@ -113,7 +114,7 @@ class _Jobs(Collector):
         for name, said in _OF_GPUS.items():
             values = ((job, value) for job, use in uses if (value := getattr(use, name)) is not None)
             yield _gauge(f"job_gpu_{name}", said, "job", values)
-        ledgers = [(f"{job.name} {job.price_book.currency}", job.ledger) for job in jobs]
+        ledgers = [(f"{job.name} {job.price_book.currency}", job.money.ledger) for job in jobs]
         spent = ((key, to_amount(ledger.spent)) for key, ledger in ledgers)
         reserved = ((key, to_amount(ledger.reserved)) for key, ledger in ledgers)
         budgets = ((key, to_amount(ledger.budget)) for key, ledger in ledgers if ledger.budget is not None)

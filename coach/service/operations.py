@@ -124,9 +124,10 @@ class Service:
         jobs = self.handler.jobs
         left = [name for name, one in self._left.items() if not jobs[name].ended and not one.stopped]
         for name in left:
-            if jobs[name].suspend and not (jobs[name].cancel or jobs[name].ending):  # else it only ends
+            stop = jobs[name].stop
+            if stop.suspend and not (stop.cancel or jobs[name].decision.ending):  # else it only ends
                 self.handler.resume(name)
-        self.searches.begin([name for name in left if jobs[name].suspend])
+        self.searches.begin([name for name in left if jobs[name].stop.suspend])
         return left
 
     async def warm(self) -> None:
@@ -178,7 +179,7 @@ class Service:
 
     def expected_starts(self) -> dict[str, Interval]:
         """When the jobs that wait for room are expected to start, as predicted less than STARTS_SECONDS ago."""
-        waits = [name for name, job in self.jobs.items() if not job.ended and not job.pods and not job.suspend]
+        waits = [name for name, job in self.jobs.items() if not (job.ended or job.gang.pods or job.stop.suspend)]
         if waits and self.handler.now() - self._starts[0] >= STARTS_SECONDS:
             from coach.core.lifecycle.start_forecast import expected_starts
 
@@ -191,7 +192,8 @@ class Service:
     def progress(self, name: str) -> float | None:
         """The trained share of a job's running epoch; None where none runs."""
         job, seen = self.jobs.get(name), self.handler.progress.get(name)
-        if job is None or seen is None or job.running is None or job.running.token != seen.token or not seen.total:
+        running = None if job is None else job.attempts.running
+        if running is None or seen is None or running.token != seen.token or not seen.total:
             return None
         return min(1.0, seen.samples / seen.total)
 
@@ -326,26 +328,26 @@ class Service:
         """
         if budget is not None and added:
             raise UserError("budget and add_budget exclude each other; give one of them")
-        stopped = (job := self.job(name)).cancel or job.stopped_by_user
+        stopped = (job := self.job(name)).stop.cancel or job.stop.by_user
         async with self._changing[name]:
             self._refuse_when_stopping()
             if request.before(0):
                 return self.row(name)
             job = self.job(name)
-            if not stopped and (job.cancel or job.stopped_by_user):
-                does = "was cancelled" if job.cancel else "was suspended"
+            if not stopped and (job.stop.cancel or job.stop.by_user):
+                does = "was cancelled" if job.stop.cancel else "was suspended"
                 raise NotNowError(f"{name} {does} meanwhile; to take that back: coach resume {name}")
             if budget is not None:
-                has = job.ledger.budget
+                has = job.money.ledger.budget
                 if has is None:
                     raise NotNowError(f"{name} has no budget, so it cannot be changed")
                 if budget < has:
                     raise NotNowError(f"{name} has a budget of {to_amount(has):g} already; it can only grow")
-                if budget == has and not job.ended and not job.suspend:
+                if budget == has and not job.ended and not job.stop.suspend:
                     return self.row(name)
                 added = budget - has
             refuse_resume(job, added)
-            if job.ended or job.suspend:
+            if job.ended or job.stop.suspend:
                 model = await asyncio.to_thread(to_accept, job, accept=accept_model, inside=self.folders)
                 if model is not None:
                     self.handler.accept_model(name, model)

@@ -38,17 +38,17 @@ class Ended:
     @classmethod
     def of(cls, job: Job, at: float, held: Resources) -> Ended:
         """The outcome of a job that ended at `at` seconds."""
-        spent, budget = job.ledger.spent, job.ledger.budget
+        spent, budget = job.money.ledger.spent, job.money.ledger.budget
         return cls(
             job.name,
-            job.submitted_at,
-            math.nan if job.started_at is None else job.started_at,
+            job.progress.submitted_at,
+            math.nan if job.progress.started_at is None else job.progress.started_at,
             at,
             job.state,
             job.reason,
             job.full_epoch_count,
             len(job.epochs) - job.full_epoch_count,
-            job.attempts,
+            job.attempts.count,
             sum(one.allocation != next_.allocation for one, next_ in pairwise(job.epochs)),
             sum(epoch.seconds for epoch in job.epochs),
             to_amount(spent),

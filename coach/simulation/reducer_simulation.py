@@ -206,7 +206,7 @@ class Driver:
 
     def _fit(self, job: Job) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         curve, either = job.curve_points(), job.spec.chooses_servers
-        return fit_models(job.speed_points(), curve, job.spec.curve, either, job.known_curves)
+        return fit_models(job.speed_points(), curve, job.spec.curve, either, job.models.known_curves)
 
     def _ended(self, job: Job) -> None:
         """Remove an ended job from the reducer, so that a long run stays fast."""
@@ -259,7 +259,7 @@ class Driver:
                     self._left(pods[pod].pod)
 
         seconds = self.dynamics[action.job].release_seconds
-        epoch, order = self.running.get(action.job), self.reducer.jobs[action.job].running
+        epoch, order = self.running.get(action.job), self.reducer.jobs[action.job].attempts.running
         if epoch is not None and order is not None:
             seconds += self._give_back(epoch, order, len(action.pods))
         if action.job in self._reported:
@@ -337,7 +337,7 @@ class Driver:
     def _run_epoch(self, order: act.RunEpoch) -> None:
         dynamics = self.dynamics[order.job]
         job = self.reducer.jobs[order.job]
-        drawn = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
+        drawn = draw(self._seed, order.job, job.attempts.count, self._faults.function_lost)
         speed = order.pace * dynamics.speed(*order.allocation) * math.exp(dynamics.speed_noise * drawn.speed)
         last = job.epochs[-1] if job.epochs else None
         same = last is not None and (last.group, last.allocation) == (order.group, order.allocation)

@@ -71,15 +71,15 @@ def recorded(path: Path) -> SimulatedJobs:
     for file in sorted(path.rglob("journal.db")) if path.is_dir() else [path]:
         if file.is_file():
             runs += _runs(file)
-    trained = sorted((run for run in runs if run.job.full_epochs), key=lambda run: run.job.submitted_at)
+    trained = sorted((run for run in runs if run.job.full_epochs), key=lambda run: run.job.progress.submitted_at)
     if not trained:
         raise UserError(f"--journal {path}: no job there has trained; give a journal.db or a COACH_HOME with such jobs")
     jobs = distinct([run.job.job_file for run in trained])
     origins = {"speed, curve and arrival as in its real run": [job.name for job in jobs]}
     if left := [run.job.name for run in runs if not run.job.full_epochs]:
         origins["left out, as it trained no whole epoch"] = left
-    first = trained[0].job.submitted_at
-    arrivals = tuple(run.job.submitted_at - first for run in trained)
+    first = trained[0].job.progress.submitted_at
+    arrivals = tuple(run.job.progress.submitted_at - first for run in trained)
     return SimulatedJobs(jobs, [learn([run]) for run in trained], arrivals, origins)
 
 

@@ -56,7 +56,7 @@ class PodByPodDriver(Driver):
     def _ask(self, standing: Standing, pod: Pod) -> None:
         """Add a created pod to the kube-scheduler's queue, unless it was released before."""
         if self.standing.get(pod.id.job, {}).get(pod.id) is standing and not standing.leaving:
-            self._scheduler.ask(pod, self.reducer.jobs[pod.id.job].submitted_at)
+            self._scheduler.ask(pod, self.reducer.jobs[pod.id.job].progress.submitted_at)
             self._place_soon()
 
     def _place_soon(self) -> None:

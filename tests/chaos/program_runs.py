@@ -152,8 +152,8 @@ async def run_with(
             os.kill(pid, signal.SIGKILL)
         if lost:
             lost.append(out.read_text()[-1500:])
-        failures = [job.last_failure[1]] if job.last_failure else []
-        return Outcome(struck, lost, job.attempts, len(job.epochs), failures, time.monotonic() - began)
+        failures = [job.attempts.last_failure[1]] if job.attempts.last_failure else []
+        return Outcome(struck, lost, job.attempts.count, len(job.epochs), failures, time.monotonic() - began)
 
 
 async def _strike(home: StateDirectory, process: asyncio.subprocess.Process, fault: Fault, strike: Strike) -> str:
@@ -198,13 +198,13 @@ def losses(home: StateDirectory, job: Job, silenced: bool = False) -> list[str]:
     reported = [round(1 / (job.value(epoch) or 1)) - 1 for epoch in job.epochs]
     expect(set(reported) <= set(counts) and sorted(reported) == reported, f"reports {reported}")
     expect(set(range(EPOCHS)) - set(reported) <= {EPOCHS - 1} | _unheard(reported), f"reports {reported}")
-    expect(job.attempts <= len(job.epochs) + 2, f"{job.attempts} attempts for {len(job.epochs)} epochs")
-    ledger = job.ledger
-    expect(sum(job.charges.values()) == ledger.spent, f"spent {ledger.spent}, charges {job.charges}")
+    expect(job.attempts.count <= len(job.epochs) + 2, f"{job.attempts.count} attempts for {len(job.epochs)} epochs")
+    ledger = job.money.ledger
+    expect(sum(job.money.charges.values()) == ledger.spent, f"spent {ledger.spent}, charges {job.money.charges}")
     expect(0 < ledger.spent <= (ledger.budget or 0), f"spent {ledger.spent} of {ledger.budget}")
     counted = {epoch.token: epoch.cost for epoch in job.epochs}
-    expect(all(job.charges.get(token) == cost for token, cost in counted.items()), "a cost is no charge")
-    expect(ledger.reserved == 0 and not job.pods, "something is still held")
+    expect(all(job.money.charges.get(token) == cost for token, cost in counted.items()), "a cost is no charge")
+    expect(ledger.reserved == 0 and not job.gang.pods, "something is still held")
     return found
 
 

@@ -76,7 +76,7 @@ async def run_with(fault: Fault, stage: Stage) -> Outcome:
         lost += [f"left: {path.name}" for path in home.checkpoints("struck").iterdir() if path.suffix != ".ckpt"]
         if lost:
             lost.append((Path(name) / "out").read_text()[-1500:])
-        return Outcome(struck, lost, job.attempts, len(job.epochs), [], time.monotonic() - began)
+        return Outcome(struck, lost, job.attempts.count, len(job.epochs), [], time.monotonic() - began)
 
 
 def _job(home: StateDirectory, log: Path) -> Job:

@@ -145,8 +145,8 @@ def _of(job: Job) -> Any:
     numbers = [epoch.number for epoch in job.full_epochs]
     if numbers != sorted(set(numbers)):
         yield f"{job.name}: epochs {numbers}"
-    if job.ledger.reserved or job.pods:
-        yield f"{job.name}: holds {job.ledger.reserved} and {list(job.pods)}"
+    if job.money.ledger.reserved or job.gang.pods:
+        yield f"{job.name}: holds {job.money.ledger.reserved} and {list(job.gang.pods)}"
 
 
 def _hear(process: subprocess.Popen[str], words: re.Pattern[str], times: int = 1) -> bool:

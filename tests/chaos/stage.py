@@ -134,7 +134,9 @@ def losses(job: Job, injected: int, calm: Sequence[float]) -> list[str]:
             found.append(what)
 
     expect(job.state is State.SUCCEEDED, f"ended {job.state} {job.reason}: {job.message}")
-    expect(job.attempts <= len(job.epochs) + injected, f"{job.attempts} attempts for {len(job.epochs)} epochs")
+    expect(
+        job.attempts.count <= len(job.epochs) + injected, f"{job.attempts.count} attempts for {len(job.epochs)} epochs"
+    )
     expect([e.number for e in job.epochs] == list(range(1, len(job.epochs) + 1)), "epochs twice or missing")
     position = 0
     for epoch in job.epochs:
@@ -144,18 +146,18 @@ def losses(job: Job, injected: int, calm: Sequence[float]) -> list[str]:
         wanted = reference_curve(job.spec.framework)[position]
         off = abs(epoch.report.loss - wanted) / wanted
         expect(off < TOLERANCE, f"epoch {epoch.number}: loss {epoch.report.loss} is {off:.1e} off the reference")
-    expect(job.position == position, f"position {job.position}, samples {position}")
+    expect(job.progress.position == position, f"position {job.progress.position}, samples {position}")
     # An elastic group that has lost a worker adds the same numbers in another order.
     whole = all(epoch.allocation == (2, 2) and epoch.kind is EpochKind.FULL for epoch in job.epochs)
     if whole and not job.spec.elastic:
         losses = [epoch.report.loss for epoch in job.epochs]
         expect(losses == list(calm), f"losses {losses}, undisturbed {list(calm)}")
-    ledger = job.ledger
-    expect(sum(job.charges.values()) == ledger.spent, f"spent {ledger.spent}, charges {job.charges}")
+    ledger = job.money.ledger
+    expect(sum(job.money.charges.values()) == ledger.spent, f"spent {ledger.spent}, charges {job.money.charges}")
     counted = {epoch.token: epoch.cost for epoch in job.epochs}
-    expect(all(job.charges.get(t) == cost for t, cost in counted.items()), "an epoch's cost is not its charge")
+    expect(all(job.money.charges.get(t) == cost for t, cost in counted.items()), "an epoch's cost is not its charge")
     expect(0 < ledger.spent <= (ledger.budget or 0), f"spent {ledger.spent} of {ledger.budget}")
-    expect(ledger.reserved == 0 and not job.pods, "something is still held")
+    expect(ledger.reserved == 0 and not job.gang.pods, "something is still held")
     return found
 
 
@@ -280,7 +282,7 @@ class Stage:
         struck = "" if hand.cancelled() else hand.result()
         lost += await self._left_behind(name)
         self._wake_template()
-        return Outcome(struck, lost, job.attempts, len(job.epochs), failures, seconds)
+        return Outcome(struck, lost, job.attempts.count, len(job.epochs), failures, seconds)
 
     # -- striking -----------------------------------------------------------------------------------------
 
@@ -365,7 +367,7 @@ class Stage:
         """The process of a job that a fault is meant for, where it is there now."""
         if fault.victim is Victim.TEMPLATE:
             return self._template
-        pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == fault.role]
+        pods = [pod for pod in self.handler.jobs[name].gang.pods if pod.role.value == fault.role]
         if not pods:
             return None
         pod = sorted(pods)[int(fault.share * 1000) % len(pods)]

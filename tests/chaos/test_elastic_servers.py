@@ -34,7 +34,7 @@ async def _kill_a_server_after_a_copy(stage: Stage) -> int:
     copied = 0
     while not copied:
         await asyncio.sleep(0.05)
-        order = stage.handler.jobs[KILLED].running if KILLED in stage.handler.jobs else None
+        order = stage.handler.jobs[KILLED].attempts.running if KILLED in stage.handler.jobs else None
         if order is not None:
             copied = (await ask(Role.SCHEDULER, 0, op="status", epoch=order.token))["progress"].get("copied", 0)
     os.kill((await ask(Role.SERVER, 1, op="health"))["child_pid"], signal.SIGKILL)

@@ -111,9 +111,9 @@ def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it(struck: St
     reasons = [event.reason for event in failed if event.reason is not Reason.PEER_LOST]
     assert struck.cut and reasons == [Reason.CHECKPOINT_INVALID]
     # The failed attempts, and the fourth epoch once more.
-    assert job.attempts == len(job.epochs) + len(failed) + 1
+    assert job.attempts.count == len(job.epochs) + len(failed) + 1
     assert not losses(job, len(failed) + 1, struck.calm)
-    assert job.ledger.spent > sum(epoch.cost for epoch in job.epochs)
+    assert job.money.ledger.spent > sum(epoch.cost for epoch in job.epochs)
 
 
 def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job(struck: Struck) -> None:
@@ -125,8 +125,8 @@ def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job(struck: Struck) -
 
 def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoint(struck: Struck) -> None:
     job = struck.jobs[NAN]
-    assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.LOSS_NOT_FINITE, 1)
-    assert "became" in job.message and job.weights is None
+    assert (job.state, job.reason, job.attempts.count) == (State.FAILED, Reason.LOSS_NOT_FINITE, 1)
+    assert "became" in job.message and job.progress.weights is None
 
 
 def test_a_template_that_nobody_waits_for_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

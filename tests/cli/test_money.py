@@ -53,7 +53,7 @@ def test_the_report_sums_to_what_was_spent(home: StateDirectory, capsys: pytest.
     keep(home, made)
     rows = typed(list[SpendingRow], json.loads(run(capsys, "budget", "report", "-o", "json")[1]))
     sums = {name: sum(row.spent for row in rows if row.job == name) for name in ("first", "second", "third")}
-    assert sums == pytest.approx({name: made.job(name).ledger.spent / 1e9 for name in sums})
+    assert sums == pytest.approx({name: made.job(name).money.ledger.spent / 1e9 for name in sums})
     assert {(row.account, row.since and row.since[:10]) for row in rows} >= {
         ("team-a", "1970-01-01"),
         ("team-a", "1970-02-01"),
@@ -68,7 +68,7 @@ def test_an_account_is_shown_with_its_jobs_and_a_waiting_one_says_why(
 ) -> None:
     one = world(0.02, "month")
     one.submit(job("first"))
-    one.run(until=lambda: one.job("first").running is not None)
+    one.run(until=lambda: one.job("first").attempts.running is not None)
     one.submit(job("second"))
     with contextlib.closing(Journal.write(home.journal(1))) as journal:  # as if its handler went on
         journal.append(one.history)

@@ -245,7 +245,7 @@ def test_a_job_without_a_handler_is_cancelled_in_its_journal(
     assert out.startswith("digits is cancelled; its checkpoint stays: ")
     after = home.past()
     assert ended_how(home, "digits") == (State.CANCELLED, "CancelledByUser")
-    assert after["digits"].job.ledger.reserved == 0
+    assert after["digits"].job.money.ledger.reserved == 0
     assert after["digits"].job.epochs == before["digits"].job.epochs
     assert ended_how(home, "pictures") == (State.WAITING, "HandlerStopped")
     assert not after["pictures"].stopped
@@ -323,7 +323,7 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
     assert plan["epochs_high"] == pytest.approx(old.epochs_trained * 1.5)
     assert plan["known"][1] == (
         f"epochs: old reached this target after {old.epochs_trained:.0f} passes over the data, "
-        f"in {formatting.duration(old.run_seconds)} for {formatting.money(old.ledger.spent, 'USD')}"
+        f"in {formatting.duration(old.progress.run_seconds)} for {formatting.money(old.money.ledger.spent, 'USD')}"
     )
 
 
@@ -383,7 +383,7 @@ def test_a_plan_says_that_a_budget_cannot_reach_its_target(
 ) -> None:
     world, file = past_of(home, job_file)
     arguments = ("plan", str(job_file), "--nodes", str(file))
-    spent = to_amount(world.job("old").ledger.spent)
+    spent = to_amount(world.job("old").money.ledger.spent)
     for share, words in (
         (0.2, "reach the target with a chance of at most 0 %"),
         (3.0, "are enough for the target"),
@@ -617,5 +617,5 @@ def test_a_job_that_holds_nothing_is_not_said_to_have_been_decided_for() -> None
     world.run(until=lambda: len(world.job("first").full_epochs) >= 1)
     job = world.job("first")
     assert any(line.startswith("Decided for ") for line in why(job, {"first": job}, nodes(1, 4.0), world.now).lines)
-    job.pods = {}
+    job.gang.pods = {}
     assert not any(line.startswith("Decided") for line in why(job, {"first": job}, nodes(1, 4.0), world.now).lines)

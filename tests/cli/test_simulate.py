@@ -62,7 +62,7 @@ def test_a_what_if_can_be_looked_at_like_real_jobs(
     rows = [service.view(name) for name in service.jobs]
     service.close()
     assert len(rows) == 2 and {row.state for row in rows} == {"Succeeded"}
-    mean = sum(job.ended_at - job.submitted_at for job in service.jobs.values()) / 2
+    mean = sum(job.progress.ended_at - job.progress.submitted_at for job in service.jobs.values()) / 2
     assert mean == pytest.approx(json.loads(shown.out)[0]["completion_mean"], rel=1e-3)
     monkeypatch.setenv("COACH_HOME", str(home))
     name = rows[0].name

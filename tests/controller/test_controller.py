@@ -131,7 +131,7 @@ def test_an_applied_job_names_an_offer_and_is_billed_by_it(reconciled: Any, tmp_
         await cluster.until("priced", lambda status: bool(status.get("completionTime")))
         job = service.jobs["priced"]
         assert job.spec.prices.offer == "nebius/cpu-d3_16vcpu-64gb@eu-north1:hour"
-        assert job.ledger.spent == 396_800_000, "one machine for an hour begun"
+        assert job.money.ledger.spent == 396_800_000, "one machine for an hour begun"
         await cluster.apply("unpriced", tmp_path, prices="nebius/cpu-d3_16vcpu-65gb")
         status = await cluster.until("unpriced", lambda status: bool(status.get("message")))
         assert "no such offer" in status["message"] and "did you mean nebius/cpu-d3_16vcpu-64gb" in status["message"]
@@ -285,7 +285,7 @@ def test_labels_that_name_another_job_change_nothing_of_it(reconciled: Any, tmp_
         await cluster.ask("DELETE", "theirs")
         await cluster.gone("theirs")
         job = service.jobs["mine"]
-        assert not job.ended and not job.cancel and job.spec.priority == 0 and service.jobs["theirs"].ended
+        assert not job.ended and not job.stop.cancel and job.spec.priority == 0 and service.jobs["theirs"].ended
         await cluster.ask("DELETE", "mine")
         await cluster.gone("mine")
 

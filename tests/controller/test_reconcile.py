@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.parts import JobStop
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import to_money
 from tests.core.lifecycle.faulty_cluster import spec as job_file
@@ -23,14 +25,12 @@ def resource(**changes: Any) -> Resource:
 def job(**changes: Any) -> Job:
     """A job that was submitted with a budget of 1 USD."""
     made = fold.submitted(ev.JobSubmitted(0.0, "job", job_file("job", budget=usd(1.0)), "file:///checkpoints"))
-    for name, value in changes.items():
-        setattr(made, name, value)
-    return made
+    return replace(made, **changes)
 
 
-ENDED = {"phase": Phase.ENDED, "state": State.SUCCEEDED, "pods": {}}
-BROKE = {"phase": Phase.ENDED, "state": State.BUDGET_EXHAUSTED, "pods": {}}
-PAUSED = {"phase": Phase.PAUSED, "suspend": True, "reason": Reason.SUSPENDED, "pods": {}}
+ENDED = {"phase": Phase.ENDED, "state": State.SUCCEEDED}
+BROKE = {"phase": Phase.ENDED, "state": State.BUDGET_EXHAUSTED}
+PAUSED = {"phase": Phase.PAUSED, "stop": JobStop(suspend=True), "reason": Reason.SUSPENDED}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ PAUSED = {"phase": Phase.PAUSED, "suspend": True, "reason": Reason.SUSPENDED, "p
         (resource(suspend=True), None, None),
         (resource(), {}, None),
         (resource(suspend=True), {}, Step(StepKind.SUSPEND)),
-        (resource(suspend=True), {"suspend": True}, None),
+        (resource(suspend=True), {"stop": JobStop(suspend=True)}, None),
         (resource(), PAUSED, Step(StepKind.RESUME)),
         (resource(budget=to_money(3.0)), {}, Step(StepKind.RESUME, to_money(3.0))),
         (resource(budget=to_money(0.5)), {}, None),
@@ -55,7 +55,7 @@ PAUSED = {"phase": Phase.PAUSED, "suspend": True, "reason": Reason.SUSPENDED, "p
         (resource(budget=to_money(3.0)), BROKE, Step(StepKind.RESUME, to_money(3.0))),
         (resource(budget=to_money(3.0), suspend=True), BROKE, None),
         (resource(deleting=True), {}, Step(StepKind.CANCEL)),
-        (resource(deleting=True), {"cancel": True}, None),
+        (resource(deleting=True), {"stop": JobStop(cancel=True)}, None),
         (resource(deleting=True), ENDED, Step(StepKind.REMOVE_FINALIZER)),
         (resource(deleting=True), None, Step(StepKind.REMOVE_FINALIZER)),
         (resource(deleting=True, finalizer=False), None, None),

@@ -100,8 +100,8 @@ def test_a_search_that_is_deleted_stops_and_a_mistake_is_said(reconciled: Any, s
             await searches.ask("DELETE", name)
             await searches.gone(name)
         async with asyncio.timeout(120):
-            while service.jobs["rates-1"].pods:
+            while service.jobs["rates-1"].gang.pods:
                 await asyncio.sleep(0.05)
-        assert service.jobs["rates-1"].suspend
+        assert service.jobs["rates-1"].stop.suspend
 
     reconciled(body, platform)

@@ -76,7 +76,7 @@ def run(path: Path, platform: FakePlatform, *specs: TrainingJob) -> dict[str, Jo
 
 
 def at_rest(job: Job) -> bool:
-    return job.phase is Phase.PAUSED and not job.pods
+    return job.phase is Phase.PAUSED and not job.gang.pods
 
 
 async def until(handler: Handler, holds: Callable[[], bool]) -> None:
@@ -153,7 +153,7 @@ def test_two_jobs_of_one_name_are_refused_also_at_once(path: Path) -> None:
         with pytest.raises(UserError):
             handler.submit(job_of(maxEpochs=1), path.parent.as_uri())
 
-    assert handle(path, FakePlatform(), body)["job"].attempts > 0
+    assert handle(path, FakePlatform(), body)["job"].attempts.count > 0
 
 
 def test_what_is_asked_of_unknown_jobs_does_no_harm(path: Path) -> None:
@@ -184,7 +184,7 @@ def test_an_interrupted_job_stands_still_and_goes_on_when_it_is_resumed(path: Pa
         await started(path)(handler)
         job = handler.jobs["job"]
         memory.epoch_seconds = 0.1
-        await handler.wait(lambda: job.running is not None)
+        await handler.wait(lambda: job.attempts.running is not None)
         handler.suspend(["job"], now=now)
         await handler.wait(lambda: at_rest(job))
         epochs, orders = len(job.epochs), len(memory.orders)
@@ -204,7 +204,7 @@ def test_a_cancelled_job_ends_at_once_though_its_epoch_would_take_long(path: Pat
     async def body(handler: Handler, memory: FakePlatform) -> None:
         memory.epoch_seconds = 1000.0
         handler.submit(job_of(), path.parent.as_uri())
-        await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].running is not None)
+        await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].attempts.running is not None)
         await memory.told.wait()
         assert handler.progress["job"].token == "job.1"
         handler.cancel("job")
@@ -223,11 +223,11 @@ def test_a_pod_that_dies_in_an_epoch_costs_that_epoch_alone(path: Path) -> None:
         job = handler.jobs["job"]
         memory.epoch_seconds = 0.5
         before = len(memory.orders)
-        await handler.wait(lambda: job.running is not None and len(memory.orders) > before)
-        memory.lose(sorted(job.pods)[-1])
+        await handler.wait(lambda: job.attempts.running is not None and len(memory.orders) > before)
+        memory.lose(sorted(job.gang.pods)[-1])
         memory.epoch_seconds = 0.001
         await handler.wait(lambda: job.ended)
-        assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs) + 1
+        assert job.reason is Reason.EPOCH_LIMIT and job.attempts.count == len(job.epochs) + 1
 
     handle(path, FakePlatform(), body)
 
@@ -246,11 +246,11 @@ def test_a_pod_that_dies_at_the_instant_its_gang_is_complete_fails_the_epoch_and
         def lose_first(event: ev.Event, actions: Sequence[act.Action]) -> None:
             nonlocal lost
             job = handler.jobs.get("job")
-            if not lost and job and sum(held.ready for held in job.pods.values()) == 2:
+            if not lost and job and sum(held.ready for held in job.gang.pods.values()) == 2:
                 # The last PodReady and this are read in one go: the epoch's pods are gone before it starts.
                 lost = True
-                last = next(pod for pod, held in job.pods.items() if not held.ready)
-                first = next(pod for pod, held in job.pods.items() if held.ready)
+                last = next(pod for pod, held in job.gang.pods.items() if not held.ready)
+                first = next(pod for pod, held in job.gang.pods.items() if held.ready)
                 handler._send(ev.PodReady(handler.now(), "job", last, memory.pods[last]))
                 memory.lose(first)
 
@@ -273,9 +273,9 @@ def test_no_answer_of_a_released_pod_reaches_the_next_pod_of_its_name(path: Path
         await handler.wait(lambda: "job" in handler.jobs and at_rest(handler.jobs["job"]))
         memory.gate = asyncio.Event()
         handler.resume("job")
-        await handler.wait(lambda: bool(handler.jobs["job"].pods))
+        await handler.wait(lambda: bool(handler.jobs["job"].gang.pods))
         await asyncio.sleep(0.06)
-        assert not any(held.ready for held in handler.jobs["job"].pods.values())
+        assert not any(held.ready for held in handler.jobs["job"].gang.pods.values())
         memory.gate.set()
         await handler.wait(lambda: handler.jobs["job"].ended)
         pods = [order.addresses for order in memory.orders]
@@ -302,7 +302,7 @@ def test_whatever_an_epoch_raises_ends_its_job_and_no_other(
 
     jobs = run(path, FakePlatform(on_epoch=fail), job_of("bad"), job_of("good"))
     assert (jobs["bad"].state, jobs["bad"].reason) == (State.FAILED, reason)
-    assert jobs["bad"].attempts == attempts
+    assert jobs["bad"].attempts.count == attempts
     assert jobs["good"].reason is Reason.EPOCH_LIMIT
     logged = [record for record in caplog.records if record.exc_info]
     assert bool(logged) == (not isinstance(error, EpochError | PermanentError))
@@ -440,7 +440,7 @@ def test_a_job_whose_handler_is_killed_again_and_again_ends_as_if_nothing_had_ha
         known = reader.jobs().get("job")
         reader.close()
         if known is not None:
-            assert known.ledger.spent + known.ledger.reserved <= (known.ledger.budget or 0)
+            assert known.money.ledger.spent + known.money.ledger.reserved <= (known.money.ledger.budget or 0)
     assert kills > 2
     reader = Journal.read(path)
     end = reader.jobs()["job"]
@@ -449,7 +449,7 @@ def test_a_job_whose_handler_is_killed_again_and_again_ends_as_if_nothing_had_ha
     assert (end.state, end.reason) == (calm.state, calm.reason)
     assert len(end.full_epochs) == len(calm.full_epochs) == 5
     assert all(abs(memory.loss(e.epochs_trained) - e.report.loss) < 1e-9 for e in end.epochs)
-    assert sum(end.charges.values()) == end.ledger.spent
+    assert sum(end.money.charges.values()) == end.money.ledger.spent
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_a_job_that_was_preempted_as_often_as_it_may_be_is_not_preempted_again_a
 
     before = killed_after(journal, name, is_preempted)
     assert not before["long"].ended
-    assert before["long"].policy_state["preempted"] == 1
+    assert before["long"].decision.policy_state["preempted"] == 1
 
     async def does_not_again(handler: Handler) -> None:
         done = len(handler.jobs["long"].epochs)
@@ -85,16 +85,16 @@ def test_a_job_that_was_preempted_as_often_as_it_may_be_is_not_preempted_again_a
         await handler.wait(lambda: "second" in handler.jobs and handler.jobs["second"].ended)
 
     after = killed_after(journal, name, does_not_again)
-    assert after["long"].policy_state["preempted"] == 1
+    assert after["long"].decision.policy_state["preempted"] == 1
     assert after["long"].ended
-    assert (after["second"].started_at or 0.0) >= (after["long"].ended_at or math.inf)
+    assert (after["second"].progress.started_at or 0.0) >= (after["long"].progress.ended_at or math.inf)
 
 
 def test_specon_knows_after_a_restart_what_had_converged(tmp_path: Path) -> None:
     journal, checkpoints = tmp_path / "journal.db", tmp_path.as_uri()
 
     def category(handler: Handler) -> str:
-        return str(handler.jobs["long"].policy_state.get("category")) if "long" in handler.jobs else ""
+        return str(handler.jobs["long"].decision.policy_state.get("category")) if "long" in handler.jobs else ""
 
     async def converges(handler: Handler) -> None:
         handler.submit(best_effort("long"), checkpoints)
@@ -105,10 +105,10 @@ def test_specon_knows_after_a_restart_what_had_converged(tmp_path: Path) -> None
     assert not before.ended
 
     async def goes_on(handler: Handler) -> None:
-        assert handler.jobs["long"].policy_state == before.policy_state
+        assert handler.jobs["long"].decision.policy_state == before.decision.policy_state
         done = len(handler.jobs["long"].epochs)
         await handler.wait(lambda: len(handler.jobs["long"].epochs) > done + 1)
 
     # With one that samples no more, what it remembers is what the earlier one knew.
     after = killed_after(journal, "specon:alpha=0.05,interval=100000", goes_on)["long"]
-    assert after.policy_state == before.policy_state
+    assert after.decision.policy_state == before.decision.policy_state

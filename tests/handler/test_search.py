@@ -128,7 +128,7 @@ def test_a_search_finds_the_best_rate_and_one_account_pays_all_of_it(home: State
     assert len(found.jobs) == 4 and run.outcome
     spent, of_trials = paid(home)
     assert spent == pytest.approx(of_trials) and spent > 0.0
-    assert found.jobs[found.best].weights, "the best model is there"
+    assert found.jobs[found.best].progress.weights, "the best model is there"
     assert path_of(home, "digits", ".optuna.log").exists()
 
 
@@ -139,7 +139,7 @@ def test_bad_trials_are_paused_with_the_reason_and_keep_their_checkpoints(home: 
     assert paused
     for job in paused:
         assert job.reason is Reason.SUSPENDED and job.message.startswith("paused by search digits: ")
-        assert job.weights and not job.pods
+        assert job.progress.weights and not job.gang.pods
 
 
 def test_two_trials_train_at_the_same_time(home: StateDirectory) -> None:
@@ -253,7 +253,7 @@ def test_money_is_kept_for_the_final_seeds(home: StateDirectory) -> None:
     assert session(home, definition(pruner="none"), Rates()).run() == 0
     found = standing(home)
     assert found.best is not None
-    one = to_amount(found.jobs[found.best].ledger.spent)
+    one = to_amount(found.jobs[found.best].money.ledger.spent)
     wanted = replace(found, definition=replace(found.definition, final_seeds=3), money=4.0 * one)
     assert wanted.kept[0] == pytest.approx(3.0 * one) and found.kept[0] == 0.0
     assert wanted.view().money == pytest.approx(one) and replace(wanted, money=one).view().money == 0.0
@@ -265,7 +265,7 @@ def test_nothing_runs_after_the_deadline(home: StateDirectory) -> None:
     run = session(home, definition(time_limit=0.5, final_seeds=2), platform)
     assert run.run() == 1, "no trial came to the end of an epoch"
     assert run.outcome == "the deadline has passed"
-    assert all(job.suspend for job in standing(home).jobs.values())
+    assert all(job.stop.suspend for job in standing(home).jobs.values())
     later = replace(load(home, "digits"), time_limit=600.0, deadline=0.0)
     assert session(home, later, Rates()).run() == 0, "a later one goes on"
     paid(home)

@@ -63,14 +63,14 @@ def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home:
     reducer = Reducer(CoachPolicy())
     for _, record in journal.records():
         reducer.apply(record)
-    spent = {name: found.ledger.spent for name, found in reducer.jobs.items()}
+    spent = {name: found.money.ledger.spent for name, found in reducer.jobs.items()}
     reducer.react(ev.HandlerStarted(journal.last_at() + 1, nodes(2, 4.0)))
     journal.close()
     for name, found in reducer.jobs.items():
         assert found.reason is Reason.HANDLER_STOPPED
-        assert not found.pods
-        assert found.ledger.reserved == 0
-        assert found.ledger.spent >= spent[name], "what it held until it died is paid"
+        assert not found.gang.pods
+        assert found.money.ledger.reserved == 0
+        assert found.money.ledger.spent >= spent[name], "what it held until it died is paid"
 
 
 def test_jobs_of_different_runs_cannot_go_on_in_one(home: StateDirectory) -> None:
@@ -103,6 +103,6 @@ def test_without_a_terminal_stopping_says_what_a_second_ctrl_c_does() -> None:
         lines.happened(event, world.send(event))
     assert capture.get().splitlines()[0] == "01:01:01 something of the session's own"
     job = world.job("digits")
-    assert job.running is not None
-    running = job.name_of(job.running)
+    assert job.attempts.running is not None
+    running = job.name_of(job.attempts.running)
     assert capture.get().endswith(f"digits: stopping at the end of {running}; Ctrl-C again to stop now\n")

@@ -90,7 +90,7 @@ def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goe
     check_job(after)
     assert (after.state, after.reason) == (calm.state, calm.reason)
     assert [e.report.loss for e in after.epochs] == [e.report.loss for e in calm.epochs]
-    assert after.ledger.spent == sum(after.charges.values())
+    assert after.money.ledger.spent == sum(after.money.charges.values())
 
 
 @pytest.mark.root
@@ -151,7 +151,7 @@ def test_a_clock_that_is_set_while_no_handler_runs_makes_nobody_pay_for_it(
     assert times == sorted(times)
     assert after.reason is Reason.EPOCH_LIMIT
     settled = [record for record in recorded(path) if isinstance(record, act.Settle)]
-    rate = job.spec.price_book.rate(left.billed_resources)
+    rate = job.spec.price_book.rate(left.money.billed_resources)
     longest = BEAT_SECONDS + memory.linger_seconds + LEASE_SECONDS + 5.0
     assert all(settle.amount <= to_money(rate * longest) + 10**6 for settle in settled)
     check_job(after)
@@ -168,7 +168,7 @@ def test_signs_of_life_are_on_the_clock_of_the_records(path: Path, monkeypatch: 
 
     handle(path, FakePlatform(), body)
     journal = Journal.write(path)
-    assert journal.left_at is not None and journal.left_at >= (job.ended_at or 0.0)
+    assert journal.left_at is not None and journal.left_at >= (job.progress.ended_at or 0.0)
     journal.close()
 
 
@@ -199,14 +199,14 @@ def test_a_job_that_no_node_can_hold_is_refused_at_once_with_the_numbers(path: P
     memory = FakePlatform(nodes=(Node("small", Resources(0.5, 0.25)),))
     job = run(path, memory, job_of())["job"]
     assert (job.state, job.reason) == (State.FAILED, Reason.NEVER_FITS)
-    assert "0.5 cpu" in job.message and not memory.orders and job.ledger.spent == 0
+    assert "0.5 cpu" in job.message and not memory.orders and job.money.ledger.spent == 0
 
 
 def test_a_budget_too_small_for_one_epoch_is_said_before_anything_is_spent(path: Path) -> None:
     memory = FakePlatform()
     job = run(path, memory, job_of(budget={"amount": 1e-6, "currency": "USD"}))["job"]
     assert (job.state, job.reason) == (State.BUDGET_EXHAUSTED, Reason.BUDGET_SPENT)
-    assert job.ledger.spent == 0 and not memory.orders and not memory.released
+    assert job.money.ledger.spent == 0 and not memory.orders and not memory.released
     assert "the next epoch at 1x1 may take" in job.message and "cost" in job.message
 
 

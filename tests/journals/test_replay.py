@@ -45,9 +45,9 @@ def test_a_journal_folds_to_jobs_that_have_ended(file: Path) -> None:
     assert set(jobs) == set(submitted)
     for job in jobs.values():
         assert job.ended, f"{job.name}: {job.state}, {job.reason}"
-        assert job.ledger.reserved == 0 and not job.pods
-        assert job.ledger.budget is None or job.ledger.spent <= job.ledger.budget
-        assert job.ledger.spent == sum(job.charges.values())
+        assert job.money.ledger.reserved == 0 and not job.gang.pods
+        assert job.money.ledger.budget is None or job.money.ledger.spent <= job.money.ledger.budget
+        assert job.money.ledger.spent == sum(job.money.charges.values())
 
 
 def schema() -> dict[str, object]:

@@ -29,15 +29,15 @@ from coach.handler.state.state_directory import StateDirectory
 home = StateDirectory.default()
 journal = Journal.read(home.journal(1))
 job, before = journal.jobs()[sys.argv[1]], None
-while before is None or job.ledger.spent != before.ledger.spent:  # it may be running
+while before is None or job.money.ledger.spent != before.money.ledger.spent:  # it may be running
     before = job
     records = [record for _, record in journal.records(job.name)]
     job = journal.jobs()[sys.argv[1]]
 settled = sum(record.amount for record in records if type(record).__name__ == "Settle")
 begun = sum(type(record).__name__ == "RunEpoch" for record in records)
 epochs = sum(epoch.cost for epoch in job.epochs)
-failed = begun - len(job.epochs) - (job.running is not None)
-print(json.dumps([job.ledger.spent, job.ledger.budget, settled, epochs, failed]))
+failed = begun - len(job.epochs) - (job.attempts.running is not None)
+print(json.dumps([job.money.ledger.spent, job.money.ledger.budget, settled, epochs, failed]))
 """
 #: What a release may leave behind.
 KINDS = "pods,deployments,services,jobs,configmaps,secrets,serviceaccounts,pvc"

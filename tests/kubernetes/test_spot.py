@@ -46,7 +46,7 @@ for _, record in journal.records(job.name):
             paid += (record.until - since) * share * prices[name] / 3600
             seconds[name] = seconds.get(name, 0.0) + record.until - since
         billed, since = set(ready), record.until
-print(json.dumps([job.ledger.spent, paid * 1e9, seconds]))
+print(json.dumps([job.money.ledger.spent, paid * 1e9, seconds]))
 """
 
 

@@ -76,9 +76,9 @@ class ProgramContract(ABC):
     def trained(self, folder: Path, script: str, **spec: Any) -> tuple[Job, list[Any]]:
         """A job run to its end, whose money is exact."""
         job, records = self.train(folder, self.job(folder, script, **spec))
-        assert job.ledger.spent == sum(record.amount for record in records if isinstance(record, act.Settle))
-        assert job.ledger.budget is None or job.ledger.spent <= job.ledger.budget
-        assert job.ledger.reserved == 0
+        assert job.money.ledger.spent == sum(record.amount for record in records if isinstance(record, act.Settle))
+        assert job.money.ledger.budget is None or job.money.ledger.spent <= job.money.ledger.budget
+        assert job.money.ledger.reserved == 0
         return job, records
 
     def test_a_program_ends_at_its_target_with_its_grace_period(self, tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ def half_way(epochs: int = 8, budget: float = 0.05) -> World:
     world = World.of(nodes(2, 4.0))
     world.submit(spec("digits", budget={"amount": budget, "currency": "USD"}))
     world.submit(spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5)))
-    world.run(until=lambda: len(world.job("digits").epochs) == epochs and world.job("digits").running is not None)
+    world.run(
+        until=lambda: len(world.job("digits").epochs) == epochs and world.job("digits").attempts.running is not None
+    )
     return world
 
 
@@ -80,5 +82,5 @@ def pytorch_job(epochs: int | None = None) -> World:
     del document["spec"]["servers"]
     world.submit(document, FaultyDynamics(speed=lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1))))
     job = world.job("torch")
-    world.run(until=lambda: epochs is not None and len(job.epochs) == epochs and job.running is not None)
+    world.run(until=lambda: epochs is not None and len(job.epochs) == epochs and job.attempts.running is not None)
     return world

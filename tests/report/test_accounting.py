@@ -21,8 +21,8 @@ def test_the_ledger_accounts_for_everything_that_was_spent() -> None:
     for world, name in ((one_job(), "digits"), (faulty_job(), "faulty"), (half_way(), "pictures")):
         job = world.job(name)
         rows = ledger(world.history, name)
-        assert sum(row.cost + row.held for row in rows) == pytest.approx(to_amount(job.ledger.spent), abs=1e-12)
-        assert rows[-1].spent == pytest.approx(to_amount(job.ledger.spent), abs=1e-12)
+        assert sum(row.cost + row.held for row in rows) == pytest.approx(to_amount(job.money.ledger.spent), abs=1e-12)
+        assert rows[-1].spent == pytest.approx(to_amount(job.money.ledger.spent), abs=1e-12)
         assert all(row.cost <= row.reserved + 1e-12 for row in rows)
 
 
@@ -105,7 +105,7 @@ def test_exported_epochs_cost_what_the_job_spent(tmp_path) -> None:
     ]
     for job in world.reducer.jobs.values():
         cost = sum(float(row.split(",")[7]) for row in rows if row.startswith(f"{job.name},"))
-        assert cost == pytest.approx(to_amount(job.ledger.spent), rel=1e-6)
+        assert cost == pytest.approx(to_amount(job.money.ledger.spent), rel=1e-6)
     assert len((tmp_path / "new/folder/summary.csv").read_text().splitlines()) == 3
     assert not [path for path in (tmp_path / "new/folder").iterdir() if path.name.startswith(".")]
 

@@ -117,6 +117,6 @@ def test_what_would_end_after_the_time_limit_is_too_late() -> None:
     world.submit(spec("digits", budget=BUDGET, objective="cheapest", timeLimit="1d"))
     world.run(until=lambda: len(world.job("digits").epochs) == 8)
     job = world.job("digits")
-    soon = replace(job, run_seconds=86400 - 20.0)
+    soon = replace(job, progress=replace(job.progress, run_seconds=86400 - 20.0))
     assert Verdict.TOO_LATE in verdicts(considered(soon, Allocation(3, 3)))
     assert Verdict.TOO_LATE not in verdicts(considered(job, Allocation(3, 3)))

@@ -42,7 +42,7 @@ def test_progress_is_the_best_so_far_and_ends_with_all_that_was_spent() -> None:
     assert list(one.money) == sorted(one.money) and list(one.seconds) == sorted(one.seconds)
     last = job.full_epochs[-1]
     counted = sum(epoch.cost for epoch in job.epochs)
-    assert counted < one.money[-1] * 1e9 <= job.ledger.spent  # giving the functions back costs a little after it
+    assert counted < one.money[-1] * 1e9 <= job.money.ledger.spent  # giving the functions back costs a little after it
     assert one.seconds[-1] == pytest.approx(last.ended_at - attempts(world.history, "faulty")[0].order.at)
     assert one.best[-1] == job.best.report.loss
 

@@ -49,7 +49,7 @@ def test_the_prediction_has_its_interval_and_what_came(faulty: dict[str, Figure]
     assert legend(faulty["faulty-prediction"]) == {"80 % interval", "predicted for the whole job", "the job took"}
     _, money = faulty["faulty-prediction"].axes
     took = next(line for line in money.lines if line.get_label() == "the job took")
-    assert took.get_ydata()[0] == pytest.approx(world.job("faulty").ledger.spent / 1e9)
+    assert took.get_ydata()[0] == pytest.approx(world.job("faulty").money.ledger.spent / 1e9)
 
 
 def test_the_curve_has_its_target_and_the_fit(faulty: dict[str, Figure]) -> None:
@@ -196,7 +196,8 @@ def test_jobs_that_met_are_drawn_together_and_others_are_not(tmp_path) -> None:
     world = two_jobs()
     stories = [Story.of(job, world.history, world.now) for job in world.reducer.jobs.values()]
     alone = Story.of(steady_job().job("steady"), steady_job().history, world.now)
-    late = replace(alone, job=replace(alone.job, submitted_at=2e6), now=2e6 + 60, attempts=[])
+    progress = replace(alone.job.progress, submitted_at=2e6)
+    late = replace(alone, job=replace(alone.job, progress=progress), now=2e6 + 60, attempts=[])
     assert [path.name for path in plot_together([*stories, late], tmp_path, ["png"])] == ["jobs.png"]
     assert plot_together([stories[0], late], tmp_path) == []
     figure = together(stories)

@@ -33,7 +33,7 @@ def test_a_job_that_has_ended() -> None:
     assert row.loss == job.epochs[-1].report.loss <= 0.3
     assert (row.consecutive_hits, row.epochs_in_a_row) == (3, 3)
     assert row.eta is None
-    assert row.spent == to_amount(job.ledger.spent) > 0 == row.reserved
+    assert row.spent == to_amount(job.money.ledger.spent) > 0 == row.reserved
     assert row.budget == 0.05
     assert row.ended_at is not None
     assert row.ended_at.startswith("1970-01-12T")
@@ -41,7 +41,8 @@ def test_a_job_that_has_ended() -> None:
 
 def test_a_job_before_its_first_epoch_has_nothing_measured() -> None:
     world = half_way()
-    fresh = replace(world.job("digits"), epochs=[], running=None)
+    job = world.job("digits")
+    fresh = replace(job, epochs=[], attempts=replace(job.attempts, running=None))
     row = job_row(fresh, world.now)
     assert (row.epoch, row.loss, row.accuracy, row.workers, row.best_loss) == (0, None, None, None, None)
 
@@ -83,7 +84,8 @@ def test_there_is_no_eta_before_a_real_epoch_has_shown_the_curve() -> None:
 
 def test_earlier_jobs_give_an_eta_from_the_first_fit_on() -> None:
     world = half_way(1)
-    assert time_left(replace(world.job("digits"), known_epochs=12.0), world.now) is not None
+    job = world.job("digits")
+    assert time_left(replace(job, models=replace(job.models, known_epochs=12.0)), world.now) is not None
 
 
 def test_a_job_without_a_handler_says_so() -> None:
@@ -121,10 +123,10 @@ def test_an_ended_job_shows_what_was_predicted_of_all_of_it_on_its_way_beside_wh
     world = half_way(8)
     job = world.job("digits")
     assert forecast_rows(job) == [], "it has not ended"
-    left, begun = time_left(job, world.now), job.run_seconds
-    assert left is not None and job.running is not None and job.running.job_forecast is not None
-    assert job.running.job_forecast.seconds == pytest.approx(
-        [begun + seconds + world.now - job.running.at for seconds in (left.low, left.expected, left.high)]
+    left, begun = time_left(job, world.now), job.progress.run_seconds
+    assert left is not None and job.attempts.running is not None and job.attempts.running.job_forecast is not None
+    assert job.attempts.running.job_forecast.seconds == pytest.approx(
+        [begun + seconds + world.now - job.attempts.running.at for seconds in (left.low, left.expected, left.high)]
     )
     world.run(until=lambda: job.ended)
     rows = forecast_rows(job)
@@ -133,7 +135,7 @@ def test_an_ended_job_shows_what_was_predicted_of_all_of_it_on_its_way_beside_wh
     for row in rows:
         before = sum(times[: row.epoch - 1])
         assert before <= row.share * sum(times) <= before + times[row.epoch - 1]
-        assert (row.actual_seconds, row.actual_cost) == (job.run_seconds, to_amount(job.ledger.spent))
+        assert (row.actual_seconds, row.actual_cost) == (job.progress.run_seconds, to_amount(job.money.ledger.spent))
         found = job.epochs[row.epoch - 1].job_forecast
         expected = (None, None) if found is None else (found.seconds, found.cost)
         assert (row.seconds, row.cost) == tuple(one and one[1] for one in expected)

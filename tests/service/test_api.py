@@ -528,7 +528,7 @@ def test_what_was_answered_holds_though_the_service_ends_before_the_job_does(
         await api.post(f"/jobs/a/{does}", {"now": True} if does == "suspend" else None)
         if signalled:
             api.service.handler.suspend(["a"], now=True, by_user=False)
-            await api.service.until(lambda: api.service.jobs["a"].suspend)
+            await api.service.until(lambda: api.service.jobs["a"].stop.suspend)
 
     async def second(api: Api) -> None:
         row = await api.until("a", lambda row: row["reserved"] == 0 and row["reason"] != "HandlerStopped")

@@ -100,7 +100,7 @@ def went_on(handlers: Handlers, number: int) -> list[Any]:
     assert len({one.token for one in paid}) == len(paid), "each attempt is paid once"
     home = StateDirectory.default()
     job = home.past()["job"].job
-    assert job.ledger.spent >= sum(epoch.cost for epoch in job.epochs) > 0
+    assert job.money.ledger.spent >= sum(epoch.cost for epoch in job.epochs) > 0
     return records
 
 

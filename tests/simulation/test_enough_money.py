@@ -73,18 +73,20 @@ def test_a_job_s_own_start_shows_it_too_where_no_earlier_run_does(cheapest: floa
 
 def test_the_amounts_that_may_and_that_do_suffice_are_around_what_the_job_takes(cheapest: float) -> None:
     job = run(2 * cheapest).final
-    new = replace(job, epochs=[], full_epoch_curves=(), curve=None)
-    new.ledger = replace(job.ledger, spent=0, reserved=0)
+    models = replace(job.models, full_epoch_curves=(), curve=None)
+    money = replace(job.money, ledger=replace(job.money.ledger, spent=0, reserved=0))
+    new = replace(job, epochs=[], models=models, money=money)
     found = enough(new)
     assert found is not None and found.least < cheapest < found.suffices < 2.5 * cheapest
     assert not found.too_small
     for share, small in ((0.9, True), (1.1, False)):
-        new.ledger.budget = round(share * found.least * 1e9)
+        new.money.ledger.budget = round(share * found.least * 1e9)
         again = enough(new)
         assert again is not None and again.too_small is small is (again.chance < TOO_SMALL)
 
 
 def test_nothing_is_said_without_a_target_a_budget_or_knowledge() -> None:
     assert enough(run(None).final) is None
-    new = replace(run(1.0, known=False).final, epochs=[], full_epoch_curves=(), curve=None, known_epochs=None)
+    job = run(1.0, known=False).final
+    new = replace(job, epochs=[], models=replace(job.models, full_epoch_curves=(), curve=None, known_epochs=None))
     assert enough(new) is None

@@ -90,7 +90,7 @@ def test_a_preempted_elastic_job_leaves_its_room_to_a_trial_within_its_epoch(fra
     ended = driver.ended["long"].final
     cut = [each for each in ended.epochs if each.kind is EpochKind.FULL and each.fraction < 1]
     assert not any(isinstance(each, ev.EpochFailed) for each in records)
-    assert sum(epoch.report.samples for epoch in ended.epochs) == ended.position
+    assert sum(epoch.report.samples for epoch in ended.epochs) == ended.progress.position
     began = next(each.at for each in records if isinstance(each, act.RunEpoch) and each.job == "trial")
     assert [each.reason for each in stops] == [Reason.DISRUPTED] * elastic
     assert (began < 1065.0) == (len(cut) == 1) == elastic, (began, cut)

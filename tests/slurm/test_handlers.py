@@ -54,7 +54,7 @@ def test_a_larger_job_that_was_queued_ends_with_its_handler(slurm: SlurmCluster,
     slurm("scancel", held)
     trained, records = train(tmp_path, spec)
     assert trained.reason is Reason.TARGET_REACHED
-    assert trained.ahead is None and not slurm.queue("pending")
+    assert trained.gang.ahead is None and not slurm.queue("pending")
     paid(trained, records)
 
 

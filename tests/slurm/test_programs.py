@@ -28,9 +28,9 @@ pytestmark = pytest.mark.timeout(180)
 def paid(job: Job, records: list[Any]) -> None:
     """The ledger is exact: what was settled is what was spent, and no cent is above the budget."""
     settled = [record for record in records if isinstance(record, act.Settle)]
-    assert job.ledger.spent == sum(record.amount for record in settled)
-    assert job.ledger.budget is None or job.ledger.spent <= job.ledger.budget
-    assert job.ledger.reserved == 0
+    assert job.money.ledger.spent == sum(record.amount for record in settled)
+    assert job.money.ledger.budget is None or job.money.ledger.spent <= job.money.ledger.budget
+    assert job.money.ledger.reserved == 0
 
 
 def test_the_command_runs_a_program_as_one_slurm_job_to_its_target(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_hours_are_what_two_workers_hold_from_when_they_run_until_they_have_ende
     ready = max(record.at for record in records if isinstance(record, ev.PodReady))
     (released,) = [record.at for record in records if isinstance(record, ev.PodsReleased)]
     settled = [record for record in records if isinstance(record, act.Settle)]
-    assert trained.ledger.spent == pytest.approx(to_money(held * (released - ready) / 3600), abs=len(settled))
+    assert trained.money.ledger.spent == pytest.approx(to_money(held * (released - ready) / 3600), abs=len(settled))
     for rank in range(2):  # by the workers' own clocks
         began, ended = map(float, re.findall(r"clock ([0-9.]+)", logged(tmp_path, rank)))
         assert began < ended < released, "nobody runs that is not paid"
-        assert trained.ledger.spent > to_money(held * (ended - ready) / 3600)
+        assert trained.money.ledger.spent > to_money(held * (ended - ready) / 3600)
     paid(trained, records)
 
 
@@ -128,10 +128,10 @@ def test_a_larger_job_is_queued_before_the_smaller_one_is_given_up(slurm: SlurmC
     waited: list[int] = []
 
     def then(handler: Handler, event: Any) -> None:
-        if isinstance(event, ev.EpochFinished) and handler.jobs["own"].ahead is not None:
-            waited.append(handler.jobs["own"].held.workers)
+        if isinstance(event, ev.EpochFinished) and handler.jobs["own"].gang.ahead is not None:
+            waited.append(handler.jobs["own"].gang.held.workers)
             if len(waited) == 10:
-                assert len(slurm.queue("pending")) == 1 and handler.jobs["own"].ledger.reserved > 0
+                assert len(slurm.queue("pending")) == 1 and handler.jobs["own"].money.ledger.reserved > 0
                 slurm("scancel", held)
 
     # It is soon done with two workers, and not before.

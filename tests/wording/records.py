@@ -19,7 +19,7 @@ from tests.report.test_programs import trained
 
 MODEL = half_way()
 NOW = MODEL.history[-1].at
-RUN = MODEL.job("digits").running
+RUN = MODEL.job("digits").attempts.running
 assert RUN is not None
 LAST = MODEL.job("digits").epochs[-1]
 POD, TOKEN = RUN.pods[0], RUN.token

@@ -124,7 +124,7 @@ class LiveDisplay:
         rows = [self._rows.row(job, now) for job in jobs.values()]
         running = {}
         for name, seen in session.progress.items():
-            order = jobs[name].running if name in jobs else None
+            order = jobs[name].attempts.running if name in jobs else None
             if order is not None and seen.token == order.token:
                 kind = "mini-epoch" if order.kind is EpochKind.PROBE else "epoch"
                 running[name] = Running(f"{kind} {jobs[name].ordinal(order.number, order.kind)}", seen)

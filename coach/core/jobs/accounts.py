@@ -18,7 +18,8 @@ from typing import Any
 
 from coach.core.jobs import actions as act
 from coach.core.jobs.events import AccountSet
-from coach.core.jobs.job import AccountMoney, Job
+from coach.core.jobs.job import Job
+from coach.core.jobs.parts import AccountMoney
 from coach.core.money import HOURS, Money, to_amount
 from coach.core.periods import EVER, Period
 from coach.core.spec.job import TrainingJob
@@ -150,13 +151,13 @@ class Accounts:
             return False
         _, payments = self._jobs.setdefault(job.name, (payer, Payments()))
         accounts = self._payers(payer)
-        freed = self._held.get(job.name, 0) - job.ledger.reserved
+        freed = self._held.get(job.name, 0) - job.money.ledger.reserved
         if freed:
-            self._held[job.name] = job.ledger.reserved
+            self._held[job.name] = job.money.ledger.reserved
             for account in accounts:
                 account.held -= freed
-                account.reserved[job.name] = job.ledger.reserved
-            if not job.ledger.reserved:
+                account.reserved[job.name] = job.money.ledger.reserved
+            if not job.money.ledger.reserved:
                 del self._held[job.name]
                 for account in accounts:
                     del account.reserved[job.name]
@@ -271,7 +272,7 @@ class Accounts:
         accounts = self.of(job)
         if not accounts:
             return None
-        now = min(self.left(account, at) for account in accounts) + job.ledger.reserved
+        now = min(self.left(account, at) for account in accounts) + job.money.ledger.reserved
         return AccountMoney(now, min(self.ever(account, at) for account in accounts))
 
     def when(self, account: Account, lacking: Money, at: float) -> float:

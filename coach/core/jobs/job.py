@@ -9,20 +9,17 @@ import itertools
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
 
-from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, Pod, PodId, Resources, by_node
-from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
+from coach.core.cluster import NOTHING, Allocation, CapacityType, Instance, Node, PodId, by_node
+from coach.core.estimation.convergence import CurvePoint
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
-from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import Epoch, EpochKind, measuring
-from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import PRIOR_RESTART_SECONDS, Times
+from coach.core.jobs.parts import JobAttempts, JobDecision, JobGang, JobModels, JobMoney, JobProgress, JobStop
 from coach.core.jobs.reasons import Reason, State
-from coach.core.money import BY_NODE, Ledger, Money, PriceBook, of_nodes
+from coach.core.money import BY_NODE, Money, PriceBook, of_nodes
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.program import Goal
 from coach.core.spec.training import Mode
@@ -61,23 +58,12 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-class AccountMoney(NamedTuple):
-    """What a job has of its accounts: `now`, its own reservation included, and at most some day."""
-
-    now: Money
-    ever: Money
-
-
 @dataclass(slots=True)
-class Held:
-    """A pod that the job holds."""
+class _OfEpochs:
+    """Values computed from a job's epochs on first use, and kept until they change."""
 
-    pod: Pod
-    ready: bool = False
-    releasing: bool = False
-    address: str = ""
-    devices: tuple[str, ...] = ()  #: its GPUs, where Coach gives them
-    warm: bool = False  #: it has finished an epoch: framework, model and data are loaded
+    times: Times | None = None
+    full_epoch_count: int | None = None
 
 
 @dataclass(slots=True)
@@ -86,107 +72,30 @@ class Job:
 
     name: str
     job_file: TrainingJob
-    submitted_at: float
-    checkpoints: str  #: URI of the folder that holds its checkpoints
-    ledger: Ledger
+    money: JobMoney
+    progress: JobProgress
     state: State = State.QUEUED
     reason: Reason = Reason.SUBMITTED
     message: str = ""
     phase: Phase = Phase.IDLE
-    known_points: tuple[KnownSpeed, ...] = ()
-    known_epochs: float | None = None
-    known_curves: tuple[KnownCurve, ...] = ()
-    initial: str | None = None  #: URI of the checkpoint that training begins with
-
-    #: the last decision: desired allocation, kind of the next epoch, and why
-    desired: Allocation | None = None
-    kind: EpochKind = EpochKind.PROBE
-    reasons: tuple[DecisionStep, ...] = ()
-    missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin; numbers of workers that found no room
-    missed_at: float = 0.0  #: when the last of them was given up
-    #: a larger gang that is queued while this one trains, what is reserved for it, and since when it costs
-    ahead: Allocation | None = None
-    ahead_money: Money = 0
-    ahead_since: float | None = None
-    #: seconds for which the cluster's queue is expected to let another worker wait; None: it has no queue
-    queue_wait: float | None = None
-    policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
-    #: of a job with `spec.spot`: the nodes that it takes, with how many workers, and how long it had spot ones
-    on: CapacityType | None = None
-    on_allocation: Allocation | None = None
-    spot_seconds: float = 0.0
-
-    pods: dict[PodId, Held] = field(default_factory=dict)
-    group: str = ""  #: name of the group that is still formed; "" when none is
-    groups: int = 0  #: how many groups were formed so far
-    running: act.RunEpoch | None = None
-    stopping: str = ""  #: token of the last epoch that was to end early
-    members: tuple[PodId, ...] = ()  #: the pods of that group
-    timer: str = ""  #: token of the current timer; earlier ones are ignored
-    timers: int = 0  #: how many were set so far
-    fit_token: str = ""  #: token of the fit under way
-    fitted: int = -1  #: number of epochs in the last fit; -1: there was none
-
-    #: billing: the pods of the gang, since `billed_until`, at most until `lease_until`
-    billed_pods: tuple[Pod, ...] = ()
-    billed_until: float = 0.0
-    lease_until: float = 0.0
-    unbilled_invocations: int = 0
-    terminated_at: float | None = (
-        None  #: when its program got a signal: what it holds from then on is its grace period's
-    )
-    billed_book: PriceBook | None = None  #: the prices of what is reserved, and paid out of it
-    machines_paid: dict[str, float] = field(default_factory=dict)  #: by the hour: until when each is paid
-
     epochs: MutableSequence[Epoch] = field(default_factory=list)
-    position: int = 0  #: samples seen
-    weights: str | None = None  #: URI of the last checkpoint
-    attempts: int = 0  #: attempts started, over all epochs
-    failures: int = 0  #: failed attempts in a row that count
-    refusals: int = 0  #: how often in a row the cluster made not all of its pods
-    last_failure: tuple[Reason, str] | None = None
-    last_token: str = ""  #: the last epoch attempt: charges after it belong to it
-    charges: dict[str, Money] = field(default_factory=dict)  #: token -> paid; sums to `ledger.spent`
-
-    #: the fitted surface, the fitted curve, and the curves after the last full epochs, the newest last
-    surface: FittedSpeed | None = None
-    curve: FittedCurve | None = None
-    full_epoch_curves: tuple[FittedCurve, ...] = ()
-
-    started_at: float | None = None  #: first epoch ordered
-    run_seconds: float = 0.0  #: seconds that a gang was held; counts towards the time limit
-    ended_at: float | None = None
-    cancel: bool = False
-    suspend: bool = False
-    stopped_by_user: bool = False  #: `suspend` was requested by the user, not only by a handler that stopped or died
-    stopped_why: str = ""  #: in words, where a search paused it
-    overruled: bool = False  #: resumed after an early end: nothing ends it early again
-    ending: tuple[Reason, str] | None = None
-
-    #: nodes that it may not take now, by `on`
-    barred: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
-    #: how fast the nodes of its last epoch were (`pace`); and the kinds of all nodes now, where that matters
-    last_pace: float = 1.0
-    node_kinds: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    #: the prices of nodes now, of a job that is billed by them
-    node_prices: PriceBook | None = field(default=None, init=False, repr=False, compare=False)
-    #: as of the job's last decision; follows from the records of all jobs (`coach.core.jobs.accounts`)
-    account_money: AccountMoney | None = field(default=None, init=False, repr=False, compare=False)
-
-    #: computed from `epochs` on first use, and kept until they change
-    _times: Times | None = field(default=None, init=False, repr=False, compare=False)
-    _full_epoch_count: int | None = field(default=None, init=False, repr=False, compare=False)
+    models: JobModels = field(default_factory=JobModels)
+    decision: JobDecision = field(default_factory=JobDecision)
+    gang: JobGang = field(default_factory=JobGang)
+    attempts: JobAttempts = field(default_factory=JobAttempts)
+    stop: JobStop = field(default_factory=JobStop)
+    _of_epochs: _OfEpochs = field(default_factory=_OfEpochs, init=False, repr=False, compare=False)
 
     def goes_on_in(self, programs: Mapping[PodId, str]) -> bool:
         """Whether its program runs in pods that an earlier handler left, by their identities."""
         return (
             self.spec.program is not None
-            and not (self.ended or self.ending or self.cancel or self.stopped_by_user)
-            and self.group != ""
-            and self.pods.keys() == set(self.members)
+            and not (self.ended or self.decision.ending or self.stop.cancel or self.stop.by_user)
+            and self.gang.group != ""
+            and self.gang.pods.keys() == set(self.gang.members)
             and all(
                 held.ready and not held.releasing and programs.get(pod) == held.address
-                for pod, held in self.pods.items()
+                for pod, held in self.gang.pods.items()
             )
         )
 
@@ -214,60 +123,44 @@ class Job:
         To try it again ends the program for nothing, so each time the while is twice as long.
         """
         most = self.spec.limits.largest
-        if self.spec.program is None or not self.missed or not self.epochs:
+        if self.spec.program is None or not self.decision.missed or not self.epochs:
             return most
-        again = self.missed_at + NO_ROOM_SECONDS * 2.0 ** min(len(self.missed) - 1, 10)
+        again = self.decision.missed_at + NO_ROOM_SECONDS * 2.0 ** min(len(self.decision.missed) - 1, 10)
         if self.epochs[-1].ended_at >= again:
             return most
-        return Allocation(max(self.minimum.workers, self.missed[-1].workers - 1), most.servers)
-
-    @property
-    def money(self) -> Money | None:
-        """What its gang may spend from now on, its reservation included, by its budget and accounts; None: no limit."""
-        limits = [] if self.ledger.budget is None else [self.ledger.budget - self.ledger.spent]
-        if self.account_money is not None:
-            limits.append(self.account_money.now)
-        return min(limits) - self.ahead_money if limits else None
-
-    @property
-    def reserved(self) -> Money:
-        """What is reserved for the gang that it has."""
-        return self.ledger.reserved - self.ahead_money
-
-    @property
-    def billed_resources(self) -> Resources:
-        """What is paid for now."""
-        return sum((pod.requests for pod in self.billed_pods), NOTHING)
+        return Allocation(max(self.minimum.workers, self.decision.missed[-1].workers - 1), most.servers)
 
     @property
     def price_book(self) -> PriceBook:
         """The prices of its next reservation."""
         if self.spec.prices in BY_NODE:
-            return self.node_prices or self.billed_book or self.spec.price_book
+            return self.money.node_prices or self.money.billed_book or self.spec.price_book
         return self.spec.price_book
 
     def see_nodes(self, nodes: Sequence[Node]) -> bool:
         """Take the prices and kinds of the nodes as they are now; whether they matter to it."""
         if self.spec.speed_by_kind:
-            self.node_kinds = {node.name: node.kind for node in nodes}
+            self.gang.node_kinds = {node.name: node.kind for node in nodes}
         prices = self.spec.prices
         if not isinstance(prices, str) or prices not in BY_NODE:
             return bool(self.spec.speed_by_kind)
-        if self.on in (CapacityType.SPOT, CapacityType.ON_DEMAND):
-            self.barred = frozenset(node.name for node in nodes if node.spot is not (self.on is CapacityType.SPOT))
-        mine = [node for node in nodes if node.name not in self.barred] or nodes
+        if self.decision.on in (CapacityType.SPOT, CapacityType.ON_DEMAND):
+            self.gang.barred = frozenset(
+                node.name for node in nodes if node.spot is not (self.decision.on is CapacityType.SPOT)
+            )
+        mine = [node for node in nodes if node.name not in self.gang.barred] or nodes
         worker = self.spec.resources.worker.resources
         planned = replace(of_nodes(mine, worker, prices), nodes=of_nodes(nodes, worker, prices).nodes)
-        self.node_prices = self.spec.billed_by(planned)
+        self.money.node_prices = self.spec.billed_by(planned)
         return True
 
     @property
     def pace(self) -> float:
         """How fast the slowest of its nodes is, by their kinds; before it has any, the slowest of all."""
-        kinds, factors = self.node_kinds, self.spec.speed_by_kind
+        kinds, factors = self.gang.node_kinds, self.spec.speed_by_kind
         if not kinds or not factors:
-            return self.last_pace
-        nodes = {held.pod.node for held in self.pods.values() if held.pod.node in kinds} or kinds
+            return self.gang.last_pace
+        nodes = {held.pod.node for held in self.gang.pods.values() if held.pod.node in kinds} or kinds
         return min(factors.get(kinds[node], 1.0) for node in nodes)
 
     def book_on(self, nodes: tuple[tuple[str, Instance], ...]) -> PriceBook:
@@ -281,26 +174,26 @@ class Job:
     @property
     def billed_rate(self) -> float:
         """Currency units a second of what it holds, at the prices that it pays."""
-        book = self.billed_book or self.price_book
-        return book.rate(self.billed_resources, by_node(self.billed_pods))
+        book = self.money.billed_book or self.price_book
+        return book.rate(self.money.billed_resources, by_node(self.money.billed_pods))
 
     def cost_until(self, until: float) -> Money:
         """What it has to pay of what it held since `billed_until`, and its calls."""
-        return (self.billed_book or self.price_book).cost(
-            self.billed_resources,
-            until - self.billed_until,
-            self.unbilled_invocations,
-            placed=by_node(self.billed_pods),
-            since=self.billed_until,
-            paid=self.machines_paid,
+        return (self.money.billed_book or self.price_book).cost(
+            self.money.billed_resources,
+            until - self.money.billed_until,
+            self.money.unbilled_invocations,
+            placed=by_node(self.money.billed_pods),
+            since=self.money.billed_until,
+            paid=self.money.machines_paid,
         )
 
     def running_cost(self, now: float) -> Money:
         """What a program has cost since it was last paid for; of what is reserved."""
-        if self.spec.program is None or self.billed_resources == NOTHING:
+        if self.spec.program is None or self.money.billed_resources == NOTHING:
             return 0
-        until = max(self.billed_until, min(now, self.lease_until))
-        return min(self.cost_until(until), self.reserved)
+        until = max(self.money.billed_until, min(now, self.money.lease_until))
+        return min(self.cost_until(until), self.money.reserved)
 
     @property
     def metric(self) -> str:
@@ -324,11 +217,6 @@ class Job:
         return min(known, key=lambda e: sign * (e.report.value(metric) or 0.0), default=None)
 
     @property
-    def held(self) -> Allocation:
-        """Workers and servers that it holds, ready or not, without those being released."""
-        return Allocation.of(pod for pod, held in self.pods.items() if not held.releasing)
-
-    @property
     def epochs_trained(self) -> float:
         """Number of samples seen divided by the size of the data set."""
         return self.epochs[-1].epochs_trained if self.epochs else 0.0
@@ -348,9 +236,9 @@ class Job:
     @property
     def full_epoch_count(self) -> int:
         """How many epochs count for the stop rule."""
-        if self._full_epoch_count is None:
-            self._full_epoch_count = len(self.full_epochs)
-        return self._full_epoch_count
+        if self._of_epochs.full_epoch_count is None:
+            self._of_epochs.full_epoch_count = len(self.full_epochs)
+        return self._of_epochs.full_epoch_count
 
     def ordinal(self, number: int, kind: EpochKind) -> int:
         """What an epoch of this number is called: it counts the epochs of its kind."""
@@ -386,23 +274,23 @@ class Job:
     @property
     def times(self) -> Times:
         """Times of its epochs outside training."""
-        if self._times is None:
+        if self._of_epochs.times is None:
             if self.spec.program is None:
-                self._times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
+                self._of_epochs.times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
             else:
-                self._times = Times.of_program(self.epochs)
-        return self._times
+                self._of_epochs.times = Times.of_program(self.epochs)
+        return self._of_epochs.times
 
     @property
     def change_seconds(self) -> float:
         """What a change of its workers takes: as measured, or a start after the wait that the queue expects."""
         fresh = self.times.fresh
         start = fresh.expected if fresh else PRIOR_RESTART_SECONDS
-        return max(self.times.restart, self.queue_wait + start) if self.queue_wait else self.times.restart
+        return max(self.times.restart, self.gang.queue_wait + start) if self.gang.queue_wait else self.times.restart
 
     def epochs_changed(self) -> None:
         """Drop the cached values that were computed from the epochs."""
-        self._times = self._full_epoch_count = None
+        self._of_epochs = _OfEpochs()
 
     @property
     def begins_anew(self) -> bool:
@@ -413,7 +301,7 @@ class Job:
     def elastic(self) -> bool:
         """Whether its group goes on with other members: a program's where it forms it anew in the same process."""
         last = self.epochs[-1] if self.epochs else None
-        return self.spec.elastic or (last is not None and last.report.regroups and last.group == self.group)
+        return self.spec.elastic or (last is not None and last.report.regroups and last.group == self.gang.group)
 
     @property
     def stays(self) -> bool:
@@ -423,10 +311,10 @@ class Job:
         again: its first interval has their start in it, so the second is the first that measures their speed.
         """
         program = self.spec.program
-        if program is None or not self.group or any(held.releasing for held in self.pods.values()):
+        if program is None or not self.gang.group or any(held.releasing for held in self.gang.pods.values()):
             return False
         last = self.epochs[-1] if self.epochs else None
-        if not program.resumes or last is None or last.group != self.group:
+        if not program.resumes or last is None or last.group != self.gang.group:
             return True
         return last.starts or last.report.workers_lost > 0
 
@@ -448,7 +336,7 @@ class Job:
         """Measured speeds in order, on nodes of pace 1: those of earlier jobs like this one, then its own."""
         known = [
             SpeedPoint(p.workers, p.servers, p.epochs_per_second, computing_part=p.computing_part)
-            for p in self.known_points
+            for p in self.models.known_points
         ]
         own = [
             SpeedPoint(
@@ -473,18 +361,13 @@ class Job:
     @property
     def speed(self) -> SpeedModel | None:
         """The speed as last fitted, on its nodes."""
-        return None if self.surface is None else self.surface.at(self.pace)
-
-    @property
-    def convergence(self) -> ConvergenceModel | None:
-        """The learning curve as last fitted."""
-        return None if self.curve is None else self.curve.model
+        return None if self.models.surface is None else self.models.surface.at(self.pace)
 
     def last_x(self) -> Interval | None:
         """Epochs trained when the target will have held long enough; None if the fitted curve never reaches it."""
-        if self.curve is None or self.spec.target is None:
+        if self.models.curve is None or self.spec.target is None:
             return None
-        return self.curve.last_x(self.spec.target, self.epochs_trained)
+        return self.models.curve.last_x(self.spec.target, self.epochs_trained)
 
     @property
     def hopeless(self) -> int:
@@ -492,5 +375,5 @@ class Job:
         target = self.spec.target
         if target is None:
             return 0
-        fits = reversed(self.full_epoch_curves)
+        fits = reversed(self.models.full_epoch_curves)
         return sum(1 for _ in itertools.takewhile(lambda curve: curve.chance(target) < NO_CHANCE, fits))

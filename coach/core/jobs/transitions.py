@@ -106,7 +106,8 @@ def following(job: Job, record: Any, chosen: Phase | None) -> Phase:
     raise IllegalTransitionError(
         f"job {job.name}: {kind.__name__} came in phase {before} (then {after}), which its life cycle does not "
         f"have (it is legal when {phases}); it is {job.state.value}, {job.reason.value}: {job.message or '-'}; epochs "
-        f"{len(job.epochs)}, attempts {job.attempts}, pods {len(job.pods)}; its story: coach events {job.name}"
+        f"{len(job.epochs)}, attempts {job.attempts.count}, pods {len(job.gang.pods)}; its story: coach events "
+        f"{job.name}"
     )
 
 
@@ -119,16 +120,16 @@ def is_late(job: Job | None, event: ev.Event) -> bool:
     if job is None:
         return True
     if isinstance(event, ev.EpochFinished | ev.EpochFailed):
-        return job.running is None or job.running.token != event.token
+        return job.attempts.running is None or job.attempts.running.token != event.token
     if isinstance(event, ev.AheadStarted | ev.AheadLost):
-        return job.ahead is None
+        return job.gang.ahead is None
     if isinstance(event, ev.ModelsFitted):
-        return job.fit_token != event.token
+        return job.models.fit_token != event.token
     if isinstance(event, ev.TimerFired):
-        return job.timer != event.token
+        return job.attempts.timer != event.token
     if isinstance(event, ev.PodReady | ev.PodPending | ev.PodLost):
-        held = job.pods.get(event.pod)
+        held = job.gang.pods.get(event.pod)
         return held is None or held.releasing or (held.ready and not isinstance(event, ev.PodLost))
     if isinstance(event, ev.PodsReleased):
-        return not any(pod in job.pods and job.pods[pod].releasing for pod in event.pods)
+        return not any(pod in job.gang.pods and job.gang.pods[pod].releasing for pod in event.pods)
     return False

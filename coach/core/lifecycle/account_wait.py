@@ -43,7 +43,7 @@ def shortage(
     points = [point for point in forecast.allocations(job) if fits(point)] or [job.minimum]
     needed, point = min((forecast.minimum_reservation(job, point)[1], point) for point in points)
     for account in accounts.of(job):
-        left = accounts.left(account, at) + job.ledger.reserved
+        left = accounts.left(account, at) + job.money.ledger.reserved
         if left < needed:
             return _shortage(accounts, account, job, at, (needed, point))
     return None
@@ -51,8 +51,8 @@ def shortage(
 
 def _shortage(accounts: Accounts, account: Account, job: Job, at: float, epoch: tuple[Money, Allocation]) -> Shortage:
     needed, point = epoch
-    left = accounts.left(account, at) + job.ledger.reserved
-    held = account.held - job.ledger.reserved
+    left = accounts.left(account, at) + job.money.ledger.reserved
+    held = account.held - job.money.ledger.reserved
     lacks = (
         f"the next epoch at {point} needs {_amount(needed)} {account.currency}; account {account.name} has "
         f"{_amount(max(0, left))} left of {account.written()}: {_amount(accounts.spent(account, at))} spent, "

@@ -54,8 +54,8 @@ class ClusterState:
         self._view = view
         self._policy, self._allocate = policy, allocate
         self._placement = placement
-        self._holding = [job for job in self.live if job.pods]
-        self._draining = [job.name for job in self._holding if any(held.releasing for held in job.pods.values())]
+        self._holding = [job for job in self.live if job.gang.pods]
+        self._draining = [job.name for job in self._holding if any(held.releasing for held in job.gang.pods.values())]
         #: Pending reasons of jobs that hold nothing, by what they request.
         self._waits: dict[tuple[tuple[Resources, ...], Allocation, frozenset[str]], Pending | None] = {}
         self._decision: AllocationDecision | None = None
@@ -86,24 +86,24 @@ class ClusterState:
         as far as is known.
         """
         gang = desired_pods(job, allocation, on=on)
-        missing = [pod for pod in gang if pod not in job.pods]
+        missing = [pod for pod in gang if pod not in job.gang.pods]
         unbound = self._placement is Placement.DEFAULT and on is None
-        if unbound and not look and not (shrunk and job.pods):
+        if unbound and not look and not (shrunk and job.gang.pods):
             return GangPlan(job.name, dict.fromkeys(missing, ""))
         if not missing and self._suffices(job, required):
             return GangPlan(job.name, {})
         if on is None:
             snapshot = self._occupancy.snapshot()
             if shrunk:
-                snapshot.keep_only(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
-            snapshot.bar(job.barred)
+                snapshot.keep_only(job.name, (held.pod for pod, held in job.gang.pods.items() if pod in gang))
+            snapshot.bar(job.gang.barred)
             if self._placement is Placement.DEFAULT:
                 self._expect(snapshot)
             return plan_on(_gang(job, missing, required), snapshot, self._draining)
         bound = [
             held.pod
             for other in self._holding
-            for held in other.pods.values()
+            for held in other.gang.pods.values()
             if not (shrunk and other is job and held.pod.id not in gang)
         ]
         if (placements := self._placements_on(job, missing, bound, on)) is not None:
@@ -114,9 +114,9 @@ class ClusterState:
     def _expect(self, snapshot: Snapshot, but: Job | None = None) -> None:
         """Take from `snapshot` what pods without a node will take; `but`: the others' than its, of spot nodes."""
         for other in self._holding:
-            if but is not None and (other is but or other.on is CapacityType.ON_DEMAND):
+            if but is not None and (other is but or other.decision.on is CapacityType.ON_DEMAND):
                 continue
-            unplaced = [pod for pod, held in other.pods.items() if not held.pod.node and not held.releasing]
+            unplaced = [pod for pod, held in other.gang.pods.items() if not held.pod.node and not held.releasing]
             if unplaced:
                 place_each(_gang(other, unplaced, other.minimum).members, other.name, snapshot)
 
@@ -125,8 +125,9 @@ class ClusterState:
 
         Pods of it that wait for spot nodes show that it has none, whatever is known of these.
         """
-        waits = [held for held in job.pods.values() if held.pod.capacity is CapacityType.SPOT and not held.pod.node]
-        if waits and job.billed_resources == NOTHING:
+        pods = (held.pod for held in job.gang.pods.values())
+        waits = any(pod.capacity is CapacityType.SPOT and not pod.node for pod in pods)
+        if waits and job.money.billed_resources == NOTHING:
             return False
         snapshot = self._occupancy.snapshot()
         snapshot.keep_only(job.name, ())
@@ -138,9 +139,9 @@ class ClusterState:
 
     def _suffices(self, job: Job, required: Allocation) -> bool:
         """Whether the job has the required pods, and all its pods are on available nodes."""
-        workers, servers = Allocation.of(job.pods)
+        workers, servers = Allocation.of(job.gang.pods)
         enough = workers >= required.workers and servers >= required.servers
-        return enough and all(held.pod.node in self._names for held in job.pods.values())
+        return enough and all(held.pod.node in self._names for held in job.gang.pods.values())
 
     def _placements_on(
         self, job: Job, missing: Iterable[PodId], bound: Iterable[Pod], on: NodeAllocations
@@ -151,7 +152,7 @@ class ClusterState:
             if pod.node in free:
                 free[pod.node] -= pod.requests
         left = _slots(on)
-        left.subtract((held.pod.node, pod.role) for pod, held in job.pods.items() if not held.releasing)
+        left.subtract((held.pod.node, pod.role) for pod, held in job.gang.pods.items() if not held.releasing)
         placements: dict[PodId, str] = {}
         for pod_id in missing:
             requests = job.spec.resources.of(pod_id.role)
@@ -166,7 +167,7 @@ class ClusterState:
     def pending_reason(self, job: Job) -> Pending | None:
         """Why not even the smallest gang of a job that holds nothing fits now; None where it fits."""
         of = job.spec.resources.of
-        key = tuple(of(role) for role in Role), job.minimum, job.barred
+        key = tuple(of(role) for role in Role), job.minimum, job.gang.barred
         if key not in self._waits:
             plan = self.plan(job, job.minimum, job.minimum)
             self._waits[key] = plan if isinstance(plan, Pending) else None
@@ -180,9 +181,9 @@ class ClusterState:
         nodes together have room for it, because none of them has enough. As few pods move as possible: those of one
         node, else all.
         """
-        if not job.pods or job.stays or job.on or self._placement is Placement.DEFAULT:
+        if not job.gang.pods or job.stays or job.decision.on or self._placement is Placement.DEFAULT:
             return None
-        waiting = next((one for one in self.live if not one.pods and one.reason in FOR_ROOM), None)
+        waiting = next((one for one in self.live if not one.gang.pods and one.reason in FOR_ROOM), None)
         if waiting is None:
             return None
         if self._decision is not None and self._decision.allocations.get(waiting.name) is None:
@@ -192,7 +193,7 @@ class ClusterState:
             return None
         wanted = _gang(waiting, desired_pods(waiting, waiting.minimum), waiting.minimum)
         gang = desired_pods(job, desired)
-        held = [one.pod for pod, one in job.pods.items() if pod in gang]
+        held = [one.pod for pod, one in job.gang.pods.items() if pod in gang]
         on = Counter(pod.node for pod in held)
         ways = [[pod for pod in held if pod.node != node] for node in sorted(on, key=lambda node: (on[node], node))]
         for kept in (held, *ways, []):
@@ -226,8 +227,8 @@ class ClusterState:
         """The policy's decision; as if the `movable` jobs were at the boundary of an epoch."""
         views, leaving = [], []
         for other in self.live:
-            if other.phase is Phase.ENDING or other.suspend or other.on is CapacityType.NOTHING:
-                leaving += [held.pod for held in other.pods.values()]
+            if other.phase is Phase.ENDING or other.stop.suspend or other.decision.on is CapacityType.NOTHING:
+                leaving += [held.pod for held in other.gang.pods.values()]
             else:
                 view = self._view(other)
                 views.append(view.at_boundary if other.name in movable else view)
@@ -252,7 +253,7 @@ class ClusterState:
         asked at ends of epochs only.
         """
         of_boundaries = self._policy.stateful or self._policy.chooses_nodes
-        if job.pods or self._draining or of_boundaries or not self._donors:
+        if job.gang.pods or self._draining or of_boundaries or not self._donors:
             return {}
         if self._within_epochs is None:
             self._within_epochs = self._decide(self._donors)
@@ -260,7 +261,7 @@ class ClusterState:
         if decided.get(job.name) is None:
             return {}
         snapshot = self._occupancy.snapshot()
-        snapshot.bar(job.barred)
+        snapshot.bar(job.gang.barred)
         wanted = _gang(job, desired_pods(job, job.minimum), job.minimum)
         gifts: dict[str, tuple[PodId, ...]] = {}
         for other in sorted(self._donors.values(), key=lambda one: (one.times.restart, one.name)):
@@ -268,9 +269,9 @@ class ClusterState:
                 return gifts
             less = decided[other.name]
             kept = set() if less is None else set(desired_pods(other, less))
-            if giving_back.may_shrink(other, less, self._at) and kept <= other.pods.keys():
-                gifts[other.name] = tuple(pod for pod in sorted(other.pods) if pod not in kept)
-                snapshot.keep_only(other.name, (held.pod for pod, held in other.pods.items() if pod in kept))
+            if giving_back.may_shrink(other, less, self._at) and kept <= other.gang.pods.keys():
+                gifts[other.name] = tuple(pod for pod in sorted(other.gang.pods) if pod not in kept)
+                snapshot.keep_only(other.name, (held.pod for pod, held in other.gang.pods.items() if pod in kept))
         return gifts if isinstance(plan_required(wanted, snapshot), GangPlan) else {}
 
     def _ample(self) -> bool:
@@ -319,7 +320,9 @@ def desired_pods(
     schedulers = job.spec.resources.schedulers
     counts = {Role.SCHEDULER: schedulers, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
     held = [
-        (not h.ready, pod.index, pod) for pod, h in job.pods.items() if not (fresh or h.releasing or pod in elsewhere)
+        (not h.ready, pod.index, pod)
+        for pod, h in job.gang.pods.items()
+        if not (fresh or h.releasing or pod in elsewhere)
     ]
     gang: list[PodId] = []
     for role, count in counts.items():
@@ -333,13 +336,13 @@ def misplaced(job: Job, on: NodeAllocations | None) -> set[PodId]:
     """The pods of the job on nodes where `on` has no place for them."""
     out = {
         pod
-        for pod, held in job.pods.items()
-        if not held.releasing and (held.pod.node in job.barred or held.pod.capacity not in (None, job.on))
+        for pod, held in job.gang.pods.items()
+        if not held.releasing and (held.pod.node in job.gang.barred or held.pod.capacity not in (None, job.decision.on))
     }
     if on is None:
         return out
     left = _slots(on)
-    for pod, held in sorted(job.pods.items(), key=lambda item: (not item[1].ready, item[0])):
+    for pod, held in sorted(job.gang.pods.items(), key=lambda item: (not item[1].ready, item[0])):
         if not held.releasing:
             left[held.pod.node, pod.role] -= 1
             if left[held.pod.node, pod.role] < 0:
@@ -358,12 +361,12 @@ def _slots(on: NodeAllocations) -> Counter[tuple[str, Role]]:
 
 def queue_key(job: Job) -> tuple[int, float, str]:
     """Sorts jobs as the gang queue does: priority (higher first), submission, name."""
-    return -job.spec.priority, job.submitted_at, job.name
+    return -job.spec.priority, job.progress.submitted_at, job.name
 
 
 def _gang(job: Job, pods: Iterable[PodId], required: Allocation) -> Gang:
     of, priority = job.spec.resources.of, job.spec.priority
-    members = tuple(PodRequest(pod, of(pod.role), priority, job.submitted_at) for pod in pods)
+    members = tuple(PodRequest(pod, of(pod.role), priority, job.progress.submitted_at) for pod in pods)
     schedulers = job.spec.resources.schedulers
     counts = {Role.SCHEDULER: schedulers, Role.SERVER: required.servers, Role.WORKER: required.workers}
     return Gang(job.name, members, counts)

@@ -63,9 +63,9 @@ def enough(job: Job, cheapest: float | None = None) -> Enough | None:
     Before its first epoch a job does not know what an epoch takes beyond its steps, so `least` is of the steps alone.
     """
     chances = _chances(job)
-    if not chances or job.speed is None or job.ledger.budget is None:
+    if not chances or job.speed is None or job.money.ledger.budget is None:
         return None
-    budget, spent = to_amount(job.ledger.budget), to_amount(job.ledger.spent)
+    budget, spent = to_amount(job.money.ledger.budget), to_amount(job.money.ledger.spent)
     bound = forecast.lowest_cost if job.epochs else forecast.cost_of_steps
     lowest = min(bound(job, at) for at in forecast.allocations(job))
     expected = forecast.cheapest_epoch(job) if cheapest is None else cheapest
@@ -84,10 +84,10 @@ def _chances(job: Job) -> list[FloatArray]:
     if job.spec.target is None:
         return []
     if not job.full_epoch_count:
-        return [forecast.chances_to_remain(job, None)] if job.known_epochs is not None else []
-    if job.full_epoch_count < SHOWN_EPOCHS or len(job.full_epoch_curves) < KEPT_CURVES:
+        return [forecast.chances_to_remain(job, None)] if job.models.known_epochs is not None else []
+    if job.full_epoch_count < SHOWN_EPOCHS or len(job.models.full_epoch_curves) < KEPT_CURVES:
         return []
-    curves = job.full_epoch_curves
+    curves = job.models.full_epoch_curves
     if any(curve.endings(job.spec.target) is None for curve in curves):
         return []  # the target is out of reach for any money
     return [forecast.chances_to_remain(job, curve) for curve in curves]

@@ -115,8 +115,8 @@ def epochs_within_bounds(job: Job) -> float:
         limit = float("inf") if job.spec.max_epochs is None else job.spec.max_epochs - job.full_epoch_count
         return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
     spec, (seconds, costs, _) = job.spec, _of_all(job)
-    money = math.inf if job.ledger.budget is None else to_amount(job.ledger.budget - job.ledger.spent)
-    time = math.inf if spec.time_limit is None else spec.time_limit - job.run_seconds
+    money = math.inf if job.money.ledger.budget is None else to_amount(job.money.ledger.budget - job.money.ledger.spent)
+    time = math.inf if spec.time_limit is None else spec.time_limit - job.progress.run_seconds
     limit = math.inf if spec.max_epochs is None else spec.max_epochs - job.full_epoch_count
     return max(1.0, float(epochs_paid(seconds, costs, time, money, limit).max()))
 
@@ -131,15 +131,15 @@ def epochs_paid(
 
 def _unbounded(job: Job) -> bool:
     """Whether neither money nor time nor a number of epochs ends the job."""
-    return job.ledger.budget is None and job.spec.time_limit is None and job.spec.max_epochs is None
+    return job.money.ledger.budget is None and job.spec.time_limit is None and job.spec.max_epochs is None
 
 
 def bound_by_money(job: Job) -> bool:
     """Whether nothing but its money bounds a job without a target: then cheap epochs are more epochs."""
-    if job.spec.target is not None or job.ledger.budget is None:
+    if job.spec.target is not None or job.money.ledger.budget is None:
         return False
     cheapest, _ = _cheapest(job)
-    left = to_amount(job.ledger.budget - job.ledger.spent)
+    left = to_amount(job.money.ledger.budget - job.money.ledger.spent)
     return left <= epochs_within_bounds(job) * cheapest * SAME_COST
 
 
@@ -150,12 +150,12 @@ def _predicted_last_epoch(job: Job) -> Interval | None:
     """
     seen, now = job.full_epoch_count, job.epochs_trained
     last = job.last_x() if seen >= CURVE_EPOCHS else None
-    return None if last is None else calibrated(last + -now, seen, len(job.known_curves)) + now
+    return None if last is None else calibrated(last + -now, seen, len(job.models.known_curves)) + now
 
 
 def _prior(job: Job) -> tuple[float, float]:
     """Epochs that a job is assumed to need before its curve predicts any, and at most how many times that."""
-    return (PRIOR_EPOCHS, PRIOR_SPREAD) if job.known_epochs is None else (job.known_epochs, KNOWN_SPREAD)
+    return (PRIOR_EPOCHS, PRIOR_SPREAD) if job.models.known_epochs is None else (job.models.known_epochs, KNOWN_SPREAD)
 
 
 def like_earlier(epochs: float) -> Interval:
@@ -167,7 +167,7 @@ def fit_says_unreachable(job: Job) -> bool:
     """Whether there is a target, and the curve is long enough to predict, and never reaches it."""
     if job.spec.target is None:
         return False
-    return job.curve is not None and job.full_epoch_count >= CURVE_EPOCHS and job.last_x() is None
+    return job.models.curve is not None and job.full_epoch_count >= CURVE_EPOCHS and job.last_x() is None
 
 
 def remaining(job: Job, at: Allocation | None = None, epoch: Interval | None = None) -> Remaining:
@@ -181,8 +181,8 @@ def remaining(job: Job, at: Allocation | None = None, epoch: Interval | None = N
     end, not a tail: half of the jobs that take them take less than expected.
     """
     left = _remaining_epochs(job)
-    where = at or job.desired or job.minimum
-    if at is None and job.kind is EpochKind.PROBE and job.epochs:
+    where = at or job.decision.desired or job.minimum
+    if at is None and job.decision.kind is EpochKind.PROBE and job.epochs:
         where = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
     seconds = epoch or predicted_seconds(job, where, 1.0)
     if seconds is None or seconds.expected <= 0:
@@ -192,8 +192,8 @@ def remaining(job: Job, at: Allocation | None = None, epoch: Interval | None = N
     down = sum(lower) if round(left.epochs.low - left.fewest, 6) <= 0.0 else math.hypot(*lower)
     least, most = math.exp(-down), math.exp(up) if up < LARGEST_EXPONENT else math.inf
     money = math.inf
-    if at is None and job.spec.target is None and job.ledger.budget is not None:
-        money = to_amount(job.ledger.budget - job.ledger.spent)
+    if at is None and job.spec.target is None and job.money.ledger.budget is not None:
+        money = to_amount(job.money.ledger.budget - job.money.ledger.spent)
     time = left.epochs.expected * seconds.expected
     cost = min(left.epochs.expected * _cost(job, where, seconds.expected), money)
     return replace(
@@ -220,7 +220,7 @@ def _remaining_epochs(job: Job) -> Remaining:
     around, known = Interval(fewest, guess, PRIOR_SPREAD * guess), False
     if (last := _predicted_last_epoch(job)) is not None:
         around, known = last + -trained, not job.hopeless
-    elif job.known_epochs is not None and not unreachable:
+    elif job.models.known_epochs is not None and not unreachable:
         around, known = like_earlier(guess), True
     epochs = Interval(*(min(limit, max(fewest, one)) for one in around))
     # A short curve predicts too few epochs: the floor is the prior's upper bound. The next epoch may miss the target,
@@ -245,7 +245,7 @@ def seconds_left(job: Job, left: Remaining, now: float) -> Interval | None:
     """Seconds from `now` until the job is done: those of `left`, minus the running epoch's elapsed part."""
     if left.seconds is None:
         return None
-    done = min(now - job.running.at, left.epoch_seconds) if job.running else 0.0
+    done = min(now - job.attempts.running.at, left.epoch_seconds) if job.attempts.running else 0.0
     return Interval(*(max(0.0, seconds - done) for seconds in left.seconds))
 
 
@@ -261,7 +261,7 @@ def whole_job(job: Job) -> JobForecast | None:
     """What the whole job is predicted to take, before its next epoch; None where that is not known or not finite."""
     if (left := remaining(job).bounded) is None:
         return None
-    seconds, cost = left[0] + job.run_seconds, left[1] + to_amount(job.ledger.spent)
+    seconds, cost = left[0] + job.progress.run_seconds, left[1] + to_amount(job.money.ledger.spent)
     return JobForecast((seconds.low, seconds.expected, seconds.high), (cost.low, cost.expected, cost.high))
 
 
@@ -339,9 +339,9 @@ def epoch_budget(
     that costs as much as the cheapest within the predictions' error (SAME_COST) is always within the budget: it may be
     far faster.
     """
-    if job.money is None:
+    if job.money.available is None:
         return None
-    money = to_amount(job.money)
+    money = to_amount(job.money.available)
     each, cheapest = _cheapest(job)
     even = money / left.epochs.expected
     if found is not None and found.spare > 0.0:
@@ -357,7 +357,7 @@ def epoch_budget(
 
 def spending_plan(job: Job) -> spending.Spending | None:
     """How the money of a job with a target and a budget is spent; None without them, or while no speed is known."""
-    if job.money is None or job.speed is None or job.spec.target is None:
+    if job.money.available is None or job.speed is None or job.spec.target is None:
         return None
     seconds, costs, points = _of_all(job)
     fallback = int(costs.argmin())
@@ -366,10 +366,10 @@ def spending_plan(job: Job) -> spending.Spending | None:
     dearest = points[int(costs.argmax())]
     reserve = over * float(costs[fallback]) + _change_cost(job, dearest, points[fallback])
     return spending.plan(
-        to_amount(job.money),
+        to_amount(job.money.available),
         seconds,
         costs,
-        chances_to_remain(job, job.curve),
+        chances_to_remain(job, job.models.curve),
         reserve,
         job.spec.budget.chance,
     )
@@ -384,9 +384,9 @@ def chances_to_remain(job: Job, curve: FittedCurve | None) -> FloatArray:
         remain = spending.at_least(_remaining_epochs(job).epochs)
     else:
         (times, chance), now = endings, job.epochs_trained
-        times = now + calibrated_all(times - now, chance, job.full_epoch_count, len(job.known_curves))
-        if job.known_epochs is not None:
-            chance = spending.as_before(times, chance, job.known_epochs, KNOWN_SPREAD)
+        times = now + calibrated_all(times - now, chance, job.full_epoch_count, len(job.models.known_curves))
+        if job.models.known_epochs is not None:
+            chance = spending.as_before(times, chance, job.models.known_epochs, KNOWN_SPREAD)
         remain = spending.at_least_of(times, chance, now)
     if job.spec.max_epochs is not None:
         remain[max(1, job.spec.max_epochs - job.full_epoch_count) :] = 0.0
@@ -425,8 +425,8 @@ def terms(
     placed = None if pods is None else by_node(pods)
     book = job.price_book if placed is None else job.book_on(job.price_book.on(placed))
     held = job.spec.resources.total(allocation)
-    start = job.billed_until if at is None or since else at
-    settled = start - job.running.at if since and job.running is not None else 0.0
+    start = job.money.billed_until if at is None or since else at
+    settled = start - job.attempts.running.at if since and job.attempts.running is not None else 0.0
     formed = _stays_formed(job, allocation)
     fraction = _fraction(job, fraction)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
@@ -435,34 +435,34 @@ def terms(
         deadline = since + max(needed, program_slice(job) + job.spec.grace_period)
     elif predicted is None:
         # Too short a guess would end every attempt alike, so each may take four times as long as the previous one.
-        guess = LONGEST_EPOCH_SECONDS * fraction * 4**job.failures if seconds is None else seconds
+        guess = LONGEST_EPOCH_SECONDS * fraction * 4**job.attempts.failures if seconds is None else seconds
         deadline = FIRST_SECONDS + HANG_FACTOR * guess
     else:
         # A replaced function starts cold, and its machine may be busy: each attempt may take twice as long.
-        deadline = (HANG_FACTOR * predicted.high + HANG_SECONDS) * 2**job.failures
+        deadline = (HANG_FACTOR * predicted.high + HANG_SECONDS) * 2**job.attempts.failures
         if not job.epochs:
             deadline += FIRST_SECONDS
     if job.spec.time_limit is not None:
-        left = job.spec.time_limit - job.run_seconds
+        left = job.spec.time_limit - job.progress.run_seconds
         of_program = max(0.0, left) + job.spec.grace_period + LEASE_SECONDS
         deadline = min(deadline, max(needed, left) if job.spec.program is None else of_program)
 
     def cost(seconds: float) -> Money:
         calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
-        whole, paid = seconds + LEASE_SECONDS - settled, job.machines_paid
+        whole, paid = seconds + LEASE_SECONDS - settled, job.money.machines_paid
         return book.cost(held, whole, calls, placed=placed, since=start, paid=paid)
 
     budget_bound = False
-    if job.money is not None:
+    if job.money.available is not None:
         paid = settled + _lasts(job, allocation, book, placed)
         if book.by_hour:
-            paid = _lasts_by_hour(cost, job.money - 2 * ROUNDING, deadline)
+            paid = _lasts_by_hour(cost, job.money.available - 2 * ROUNDING, deadline)
         if paid < needed:
             return None
         budget_bound = paid < deadline
         deadline = min(deadline, paid)
     reservation = cost(deadline) + ROUNDING
-    if job.money is not None and reservation > job.money:
+    if job.money.available is not None and reservation > job.money.available:
         # Once all is spent, not even an epoch free of charge: its reservation includes the rounding.
         return None
     return EpochTerms(deadline, reservation, budget_bound, predicted)
@@ -471,9 +471,9 @@ def terms(
 def _lasts(job: Job, allocation: Allocation, book: PriceBook, placed: Mapping[str, Resources] | None) -> float:
     """Seconds that the money lasts with `allocation`, with its calls."""
     start, second = _prices_with_calls(job, allocation, book, placed)
-    if second == 0.0 or job.money is None:
+    if second == 0.0 or job.money.available is None:
         return math.inf
-    return to_amount(job.money - 2 * ROUNDING - start) / second - LEASE_SECONDS - MARGIN_SECONDS
+    return to_amount(job.money.available - 2 * ROUNDING - start) / second - LEASE_SECONDS - MARGIN_SECONDS
 
 
 def _lasts_by_hour(cost: Callable[[float], Money], money: Money, most: float) -> float:
@@ -516,12 +516,12 @@ def first_seconds(job: Job, allocation: Allocation) -> float | None:
 
 def program_slice(job: Job) -> float:
     """Seconds that a program runs before its reservation is extended: short at first, then a tenth of its time."""
-    return min(LONGEST_SLICE_SECONDS, max(SHORTEST_SLICE_SECONDS, job.run_seconds / 10))
+    return min(LONGEST_SLICE_SECONDS, max(SHORTEST_SLICE_SECONDS, job.progress.run_seconds / 10))
 
 
 def _stays_formed(job: Job, allocation: Allocation) -> bool:
     """Whether an epoch with `allocation` reuses the group of the last epoch."""
-    return job.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
+    return job.gang.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
 
 
 def _min_seconds(job: Job, allocation: Allocation, predicted: Interval | None, formed: bool) -> float:
@@ -529,10 +529,10 @@ def _min_seconds(job: Job, allocation: Allocation, predicted: Interval | None, f
     needed = 2 * START_SECONDS
     if predicted is not None:
         needed = predicted.high + (0.0 if formed else START_SECONDS)
-    elif job.account_money is not None:
+    elif job.money.accounts is not None:
         # What other jobs have reserved comes back: an epoch that would soon be cut waits for it.
         start, second = _prices_with_calls(job, allocation, job.price_book)
-        ever = to_amount(job.account_money.ever - start)
+        ever = to_amount(job.money.accounts.ever - start)
         usual = FIRST_SECONDS if job.spec.program is None else program_slice(job)
         needed = max(needed, min(usual, ever / second / 2 if second else 0.0))
     return needed + (0.0 if job.spec.program is None else job.spec.grace_period)
@@ -547,8 +547,8 @@ def minimum_reservation(job: Job, allocation: Allocation) -> tuple[float, Money]
     start, second = _prices_with_calls(job, allocation, book)
     cost = to_money(second * whole)
     if book.by_hour:
-        paid = job.machines_paid
-        cost = book.cost(job.spec.resources.total(allocation), whole, since=job.billed_until, paid=paid)
+        paid = job.money.machines_paid
+        cost = book.cost(job.spec.resources.total(allocation), whole, since=job.money.billed_until, paid=paid)
     return seconds, start + cost + 2 * ROUNDING
 
 

@@ -10,10 +10,10 @@ from coach.core.lifecycle import forecast
 
 def rest(job: Job, at: float) -> float:
     """Seconds that others wait for its epoch's end; 0 where its group may not change before, or none is predicted."""
-    order = job.running
+    order = job.attempts.running
     if order is None or order.kind is not EpochKind.FULL or not job.spec.elastic or order.predicted_seconds is None:
         return 0.0
-    if job.cancel or job.suspend or job.stopping == order.token:
+    if job.stop.cancel or job.stop.suspend or job.attempts.stopping == order.token:
         return 0.0
     return order.predicted_seconds[1] - (at - order.at)
 
@@ -24,7 +24,7 @@ def may_shrink(job: Job, decided: Allocation | None, at: float) -> bool:
     With fewer workers the rest of the epoch takes longer. All of it, at worst, has to be over before the deadline, as
     the reservation pays until then.
     """
-    order, held = job.running, job.held
+    order, held = job.attempts.running, job.gang.held
     if order is None or decided is None or decided == held or bool(decided.servers) != bool(held.servers):
         return False
     if decided.workers > held.workers or decided.servers > held.servers:

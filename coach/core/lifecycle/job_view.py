@@ -36,7 +36,7 @@ class ReducerJobView:
         self.epoch_budget = cache(lambda at: forecast.epoch_budget(job, self.left, plan(), at))
         self.affordable = cache(partial(forecast.affordable, job))
         self.id = job.name
-        self.created = job.submitted_at
+        self.created = job.progress.submitted_at
         self.priority = job.spec.priority
         self.trial = job.spec.job_class is JobClass.TRIAL_AND_ERROR
         self.minimum = job.minimum
@@ -44,9 +44,9 @@ class ReducerJobView:
         self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
         self.grace = job.spec.grace_period
         limit = job.spec.time_limit
-        self.deadline = None if limit is None else max(0.0, limit - job.run_seconds)
+        self.deadline = None if limit is None else max(0.0, limit - job.progress.run_seconds)
         self.done = job.epochs_trained
-        self.policy_state: Mapping[str, Any] = job.policy_state
+        self.policy_state: Mapping[str, Any] = job.decision.policy_state
         self.requests: Mapping[Role, Resources] = {role: job.spec.resources.of(role) for role in Role}
 
     @cached_property
@@ -60,7 +60,7 @@ class ReducerJobView:
     def most(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """Cores, GiB and devices of its maximum, or of what it holds where that is more; and the largest of any pod."""
         resources = self._job.spec.resources
-        held = sum((held.pod.requests for held in self._job.pods.values()), NOTHING)
+        held = sum((held.pod.requests for held in self._job.gang.pods.values()), NOTHING)
         whole, pods = resources.total(self.maximum), resources.each
         return (
             (max(whole.cpu, held.cpu), max(whole.memory, held.memory), max(whole.gpu, held.gpu)),
@@ -91,8 +91,8 @@ class ReducerJobView:
     def current(self) -> Allocation | None:
         """What it holds; while pods start or are released, what it will hold."""
         if self._job.phase is Phase.DEPLOYING:
-            return self._job.desired
-        return self._job.held if self._job.pods else None
+            return self._job.decision.desired
+        return self._job.gang.held if self._job.gang.pods else None
 
     @property
     def loss(self) -> float:
@@ -104,7 +104,7 @@ class ReducerJobView:
     def standing(self) -> dict[str, Allocation]:
         """Workers and servers on each node, the scheduler's node first; without pods being released."""
         nodes: dict[str, list[PodId]] = {}
-        pods = [held.pod for held in self._job.pods.values() if not held.releasing]
+        pods = [held.pod for held in self._job.gang.pods.values() if not held.releasing]
         for pod in sorted(pods, key=lambda pod: pod.id.role is not Role.SCHEDULER):
             nodes.setdefault(pod.node, []).append(pod.id)
         return {node: Allocation.of(ids) for node, ids in nodes.items()}
@@ -114,14 +114,14 @@ class ReducerJobView:
         """A probe under way, a program that stays as it is, the smallest allocation while no speed is known; else what
         was chosen with its nodes (`spec.spot`).
         """
-        if (self.busy and self._job.kind is EpochKind.PROBE) or self._job.stays:
+        if (self.busy and self._job.decision.kind is EpochKind.PROBE) or self._job.stays:
             return self.current
-        return self.minimum if self._job.speed is None else self._job.on_allocation
+        return self.minimum if self._job.speed is None else self._job.decision.on_allocation
 
     @cached_property
     def measured(self) -> frozenset[Allocation]:
         """Where it trained, or a probe failed to start."""
-        return frozenset([*(epoch.allocation for epoch in self._job.epochs), *self._job.missed])
+        return frozenset([*(epoch.allocation for epoch in self._job.epochs), *self._job.decision.missed])
 
     @property
     def begun(self) -> bool:

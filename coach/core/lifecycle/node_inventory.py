@@ -62,7 +62,7 @@ class NodeInventory:
         """The pods on the available nodes."""
         for name in self._touched:
             job = jobs.get(name)
-            pods = [] if job is None or job.ended else [held.pod for held in job.pods.values()]
+            pods = [] if job is None or job.ended else [held.pod for held in job.gang.pods.values()]
             self._occupancy.hold(name, pods)
         self._touched.clear()
         return self._occupancy

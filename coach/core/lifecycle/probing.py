@@ -76,7 +76,7 @@ def probes_left(job: Job, fits: Callable[[Allocation], bool], points: Iterable[P
 
 def fixed_probes(job: Job, points: Iterable[Allocation], fits: Callable[[Allocation], bool]) -> list[Probe]:
     """Those of `points`, in their order, that the job's limits and the cluster allow and that were not tried yet."""
-    tried = {*(epoch.allocation for epoch in job.epochs), *job.missed}
+    tried = {*(epoch.allocation for epoch in job.epochs), *job.decision.missed}
     return [
         Probe(at, reason="one of the policy's mini-epochs")
         for at in points
@@ -104,7 +104,7 @@ def to_measure(job: Job, left: Remaining) -> Iterator[Probe]:
         return
     first = job.minimum
     measured = any(epoch.allocation == first for epoch in job.epochs)
-    if not measured and job.missed.count(first) < PROBE_TRIES:
+    if not measured and job.decision.missed.count(first) < PROBE_TRIES:
         yield Probe(first)
 
 
@@ -147,7 +147,7 @@ def worthwhile(job: Job, left: Remaining, model: SpeedModel, fraction: float, ov
     for at, gain in _gains(job, model, measured, best, scale).items():
         # A gain is in ln speed, so it is a part of the time in training alone.
         saved, price = gain * left.epochs.expected * scale.rate(at) / scale.tie(at, best), overhead * scale.rate(at)
-        if saved > price and at not in job.missed:
+        if saved > price and at not in job.decision.missed:
             slower = fraction * max(0.0, scale.training(at) - scale.training(best))
             worth.append(Probe(at, saved, price + slower, scale.unit))
     worth.sort(key=lambda probe: (probe.saves - probe.takes, probe.at), reverse=True)
@@ -172,7 +172,7 @@ def _to_be_cheap(job: Job, left: Remaining, measured: Iterable[Allocation]) -> b
     if spec.time_limit is None or seconds is None:
         return True
     epochs = conservative_value(left.epochs.expected, left.epochs.high)
-    return epochs * seconds.expected <= spec.time_limit - job.run_seconds
+    return epochs * seconds.expected <= spec.time_limit - job.progress.run_seconds
 
 
 class _CostLimits(NamedTuple):
@@ -188,7 +188,7 @@ def _cost_limits(job: Job, left: Remaining, measured: Iterable[Allocation]) -> _
     if allowed is None:
         return _CostLimits(float("inf"), float("inf"), short=False)
     cheapest = min(predicted_cost(job, at) for at in measured)
-    money = to_amount((job.money or 0) - job.ledger.reserved)
+    money = to_amount((job.money.available or 0) - job.money.ledger.reserved)
     # All the money of a job without a target is for epochs; what a measurement costs is compared with what it saves.
     spare = 0.0 if job.spec.target is None else money - left.epochs.expected * cheapest
     return _CostLimits(max(allowed, cheapest), spare if spare > 0 else money, short=allowed < cheapest)
@@ -264,7 +264,8 @@ def probe_share(job: Job, left: Remaining) -> float:
     once they were trained.
     """
     probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.PROBE]
-    total = min(job.epochs_trained + left.epochs.expected, max(job.known_epochs or PRIOR_EPOCHS, job.epochs_trained))
+    trained = job.epochs_trained
+    total = min(trained + left.epochs.expected, max(job.models.known_epochs or PRIOR_EPOCHS, trained))
     epochs = PROBE_SHARE * total - sum(epoch.fraction for epoch in probes)
     if job.speed is None:
         return epochs
@@ -274,7 +275,7 @@ def probe_share(job: Job, left: Remaining) -> float:
     measured = {(point.workers, point.servers) for point in job.speed_points()}
     shortest = min(times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured})
     to_come = min(left.epochs.expected, max(0.0, total - job.epochs_trained))
-    whole = job.run_seconds + to_come * (overhead + shortest)
+    whole = job.progress.run_seconds + to_come * (overhead + shortest)
     probe_overhead = times.restart + times.without_evaluation().expected
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
     return min(epochs, (seconds - probe_overhead) * slowest)

@@ -23,10 +23,9 @@ def stays(job: Job) -> DecisionStep:
     """Why a program's workers stay as they are (`Job.stays`)."""
     program = job.spec.program
     resumes = program is not None and program.resumes
-    reason = (
-        f"{job.held} until a report measures their speed" if resumes else "it cannot resume, so it is not restarted"
-    )
-    return DecisionStep(StepKind.FIXED, None, job.held, reason)
+    held = job.gang.held
+    reason = f"{held} until a report measures their speed" if resumes else "it cannot resume, so it is not restarted"
+    return DecisionStep(StepKind.FIXED, None, held, reason)
 
 
 def worth_measuring(job: Job, left: forecast.Remaining) -> Iterator[probing.Probe]:
@@ -50,7 +49,7 @@ def whole_seconds(job: Job, left: forecast.Remaining) -> float:
     assert job.speed is not None
     measured = {(point.workers, point.servers) for point in job.speed_points()}
     fastest = max(job.speed.predict(*at) for at in {job.minimum, *measured})
-    return job.run_seconds + left.epochs.expected / fastest
+    return job.progress.run_seconds + left.epochs.expected / fastest
 
 
 def changes(job: Job) -> int:
@@ -61,12 +60,12 @@ def changes(job: Job) -> int:
 
 def smaller(job: Job) -> Allocation | None:
     """What starts in place of workers that find no room: as many as before, then the fewest; None: there are none."""
-    assert job.desired is not None
+    assert job.decision.desired is not None
     before = job.epochs[-1].allocation if job.epochs else job.minimum
     fixed = job.spec.policy.allocation is not None
-    if job.spec.program is None or fixed or job.desired == job.minimum:
+    if job.spec.program is None or fixed or job.decision.desired == job.minimum:
         return None
-    return before if before < job.desired else job.minimum
+    return before if before < job.decision.desired else job.minimum
 
 
 def batch_words(job: Job, before: Allocation, after: Allocation) -> str:

@@ -149,7 +149,7 @@ class Reducer:
         self._at = event.at
         job = self.jobs.get(event.job)
         late = is_late(job, event)
-        self._ran = job.running if job else None
+        self._ran = job.attempts.running if job else None
         self.apply(event)
         if not late:
             self._follow_up(event, self.jobs.get(event.job))
@@ -205,8 +205,8 @@ class Reducer:
     def _look_at_accounts(self, job: Job) -> None:
         """What its accounts have for it now."""
         money = self.accounts.money(job, self._at)
-        if money != job.account_money:
-            job.account_money = money
+        if money != job.money.accounts:
+            job.money.accounts = money
             self._views.pop(job.name, None)
 
     def forget(self, name: str) -> None:
@@ -219,7 +219,7 @@ class Reducer:
     def _capacity_changed(self) -> None:
         """Pods were released or nodes came back: let all idle jobs advance."""
         for job in self._cluster.live:
-            if job.on is CapacityType.ON_DEMAND and job.speed is not None:
+            if job.decision.on is CapacityType.ON_DEMAND and job.speed is not None:
                 self._leave_queue(job, self._at)
         self._runnable |= {job.name for job in self._cluster.live if job.phase is Phase.IDLE}
 
@@ -250,7 +250,7 @@ class Reducer:
     @_follow_up.register
     def _pod_ready(self, event: ev.PodReady, job: Job) -> None:
         self._begin_when_ready(job, event.at)
-        if job.phase is Phase.DEPLOYING and not job.timer and self._unplaced(job):
+        if job.phase is Phase.DEPLOYING and not job.attempts.timer and self._unplaced(job):
             # The time to wait for all pods is over: the required ones suffice.
             self._start_deadline(job, event.at)
 
@@ -268,26 +268,27 @@ class Reducer:
 
     @_follow_up.register
     def _program_signalled(self, event: ev.ProgramSignalled, job: Job) -> None:
-        if not job.running and job.terminated_at == event.at:  # that of a running epoch is paid with it
+        # That of a running epoch is paid with it.
+        if not job.attempts.running and job.attempts.terminated_at == event.at:
             self._settle(job, event.at, Charge.RELEASE)
 
     @_follow_up.register
     def _metric_not_found(self, event: ev.MetricNotFound, job: Job) -> None:
-        if job.running:
+        if job.attempts.running:
             self._set_status(job, event.at, Reason.METRIC_NOT_FOUND, event.message)
 
     @_follow_up.register
     def _handler_started(self, event: ev.HandlerStarted, _job: None) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
         for job in self._cluster.live:
-            if job.running:  # its program goes on
+            if job.attempts.running:  # its program goes on
                 self._extend_in_time(job)
                 continue
             outlived = event.programs_outlive and job.spec.program is not None
-            charge = Charge.EPOCH if job.pods else Charge.FAILED
+            charge = Charge.EPOCH if job.gang.pods else Charge.FAILED
             self._settle(job, event.at, charge, float("inf") if outlived else gone_by)
-            if job.ending:
-                self._set_status(job, event.at, *job.ending)
+            if job.decision.ending:
+                self._set_status(job, event.at, *job.decision.ending)
             else:
                 self._runnable.add(job.name)
 
@@ -322,25 +323,25 @@ class Reducer:
             message = self._and_who_has_gpus(job, message)
             if self._start_smaller(job, event.at, message):
                 return
-        if job.phase is Phase.DEPLOYING and job.billed_resources == NOTHING:
-            if reason is Reason.WAITING_CAPACITY and job.on is not None:
-                message += f"; spec.spot: on {job.on.value} nodes alone"
+        if job.phase is Phase.DEPLOYING and job.money.billed_resources == NOTHING:
+            if reason is Reason.WAITING_CAPACITY and job.decision.on is not None:
+                message += f"; spec.spot: on {job.decision.on.value} nodes alone"
             self._set_status(job, event.at, reason, message)
 
     @_follow_up.register
     def _pod_lost(self, event: ev.PodLost, job: Job) -> None:
-        if job.running and self._survives(job, event):
+        if job.attempts.running and self._survives(job, event):
             self._settle(job, event.at, Charge.EPOCH)  # from now on the pod costs nothing
             self._capacity_changed()
             return
-        if job.running:
-            self._emit(act.StopEpoch(event.at, job.name, job.running.token, event.reason))
+        if job.attempts.running:
+            self._emit(act.StopEpoch(event.at, job.name, job.attempts.running.token, event.reason))
             return
         self._settle(job, event.at, Charge.FAILED)
         if job.phase is Phase.ENDING:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
-            left = [pod for pod, held in job.pods.items() if not held.releasing]
+            left = [pod for pod, held in job.gang.pods.items() if not held.releasing]
             may_pass = event.reason.retry in (Retry.BOUNDED, Retry.LATER)
             if not left and event.reason.retry is Retry.FREE:
                 self._fill(job, event.at)
@@ -357,17 +358,17 @@ class Reducer:
         Not where the loss says that something is wrong with the job, such as too little memory; nor a probe, which
         measures all of them.
         """
-        assert job.running is not None
-        others = [pod for pod in job.running.pods if pod.role is lost.pod.role and pod in job.pods]
+        assert job.attempts.running is not None
+        others = [pod for pod in job.attempts.running.pods if pod.role is lost.pod.role and pod in job.gang.pods]
         by_chance = lost.reason.retry is not Retry.NEVER
-        whole = job.running.kind is EpochKind.FULL
+        whole = job.attempts.running.kind is EpochKind.FULL
         may_go = lost.pod.role is not Role.SCHEDULER
         return job.spec.elastic and whole and may_go and by_chance and bool(others)
 
     @_follow_up.register
     def _pods_released(self, event: ev.PodsReleased, job: Job) -> None:
-        ended = Charge.GRACE if job.terminated_at == job.billed_until else Charge.RELEASE
-        self._settle(job, event.at, Charge.EPOCH if job.running else ended)
+        ended = Charge.GRACE if job.attempts.terminated_at == job.money.billed_until else Charge.RELEASE
+        self._settle(job, event.at, Charge.EPOCH if job.attempts.running else ended)
         if job.phase is Phase.ENDING:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
@@ -381,10 +382,10 @@ class Reducer:
         order = self._ran
         assert order is not None
         ended = event.reason is Reason.PROGRAM_ENDED
-        away = {pod.node for pod in job.billed_pods} - {node.name for node in self.nodes.available}
+        away = {pod.node for pod in job.money.billed_pods} - {node.name for node in self.nodes.available}
         charge = Charge.EPOCH if ended else Charge.FAILED
-        if job.terminated_at is not None:
-            self._settle(job, job.terminated_at, charge)
+        if job.attempts.terminated_at is not None:
+            self._settle(job, job.attempts.terminated_at, charge)
             charge = Charge.GRACE
         self._settle(job, event.at, charge)
         decided = self._view(job).stop_decision if event.reason is Reason.DEADLINE_EXCEEDED else None
@@ -406,9 +407,9 @@ class Reducer:
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
-            by_spot = job.on is CapacityType.SPOT and away and event.reason.retry is Retry.BOUNDED
+            by_spot = job.decision.on is CapacityType.SPOT and away and event.reason.retry is Retry.BOUNDED
             self._failed(job, event.at, Reason.DISRUPTED if by_spot else event.reason, event.message, ran=True)
-            if not job.pods:  # they were lost with it: none is to be released
+            if not job.gang.pods:  # they were lost with it: none is to be released
                 self._capacity_changed()
 
     @_follow_up.register
@@ -420,9 +421,9 @@ class Reducer:
         # A program's next report may be an hour away, and is no checkpoint.
         at_once = isinstance(event, ev.CancelRequested) or event.now or job.spec.program is not None
         reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelRequested) else Reason.SUSPENDED
-        if job.running:
-            if at_once and job.stopping != job.running.token:
-                self._emit(act.StopEpoch(event.at, job.name, job.running.token, reason))
+        if job.attempts.running:
+            if at_once and job.attempts.stopping != job.attempts.running.token:
+                self._emit(act.StopEpoch(event.at, job.name, job.attempts.running.token, reason))
         elif job.phase is not Phase.FITTING:
             self._advance(job, event.at)
         if self.policy.mini_epochs:
@@ -432,21 +433,21 @@ class Reducer:
     @staticmethod
     def _ends(job: Job) -> bool:
         """Whether its program was asked to end, and has not ended yet."""
-        stopping = job.running is not None and job.stopping == job.running.token
-        return stopping or any(held.releasing for held in job.pods.values())
+        stopping = job.attempts.running is not None and job.attempts.stopping == job.attempts.running.token
+        return stopping or any(held.releasing for held in job.gang.pods.values())
 
     # -- the steps of a job -------------------------------------------------------------------------------
 
     def _advance(self, job: Job, at: float) -> None:
         """Decide what the job does next, and start it."""
-        if job.cancel:
+        if job.stop.cancel:
             self._finish(job, at, Reason.CANCELLED_BY_USER, f"after {job.full_epoch_count} epochs")
             return
         stop_decision = self._view(job).stop_decision
         if stop_decision:
             self._finish(job, at, *stop_decision)
             return
-        if job.suspend:
+        if job.stop.suspend:
             self._end_ahead(job, at)
             self._release_pods(job, at)
             self._set_status(job, at, *stopping_rules.standstill(job))
@@ -457,15 +458,15 @@ class Reducer:
         if self._payable(job) is None:
             self._out_of_budget(job, at)
             return
-        if job.fitted < len(job.epochs) and job.speed_points():
+        if job.models.fitted < len(job.epochs) and job.speed_points():
             # Measurements of earlier jobs, or a fit that was under way when the handler ended.
             self._fit(job, at)
             return
-        pending_reason = None if job.pods else self._cluster.pending_reason(job)
+        pending_reason = None if job.gang.pods else self._cluster.pending_reason(job)
         if pending_reason and self._make_room(job, at):
             pending_reason = self._cluster.pending_reason(job)
         if pending_reason:
-            if self.policy.preempts and any(one.running and one.spec.elastic for one in self.jobs.values()):
+            if self.policy.preempts and any(one.attempts.running and one.spec.elastic for one in self.jobs.values()):
                 self._decision(job)
             self._stay_pending(job, at, pending_reason, ())
             return
@@ -481,7 +482,7 @@ class Reducer:
             step = DecisionStep(StepKind.DEGRADED, allocation, job.minimum, words)
             kind, allocation, why = EpochKind.FULL, job.minimum, (*why, step)
         if (wanted := self._wanted_ahead(job, allocation, why)) is not None:
-            kind, allocation = EpochKind.FULL, job.held
+            kind, allocation = EpochKind.FULL, job.gang.held
             why = (
                 *why,
                 DecisionStep(StepKind.FIXED, None, allocation, f"{wanted} are queued; until then {allocation}"),
@@ -494,11 +495,11 @@ class Reducer:
 
         It is the one decided on, or the one that the decision found no room for and that is worth a restart.
         """
-        slurm, held = job.spec.slurm, job.held
-        if slurm is None or not slurm.queue_ahead or job.queue_wait is None or not job.group:
+        slurm, held = job.spec.slurm, job.gang.held
+        if slurm is None or not slurm.queue_ahead or job.gang.queue_wait is None or not job.gang.group:
             return None
-        if job.ahead is not None:
-            return job.ahead if job.ahead_since is None and allocation >= held else None
+        if job.gang.ahead is not None:
+            return job.gang.ahead if job.gang.ahead_since is None and allocation >= held else None
         lacking = (step.before for step in why if step.kind is StepKind.TAKEN and step.reason in _QUEUED_FOR)
         wanted = allocation if allocation != held else next(lacking, None)
         if wanted is None or wanted <= held or job.stays or job.elastic:
@@ -512,7 +513,7 @@ class Reducer:
         seconds = job.spec.grace_period + AHEAD_SECONDS
         cost = job.price_book.cost(total(wanted), seconds, 0)
         needed = max(forecast.minimum_reservation(job, at)[1] for at in (held, wanted))
-        if job.money is not None and cost + needed > job.money:
+        if job.money.available is not None and cost + needed > job.money.available:
             return None
         self._emit(act.QueueAhead(self._at, job.name, wanted, seconds, cost))
         return wanted
@@ -520,33 +521,33 @@ class Reducer:
     @_follow_up.register
     def _ahead(self, event: ev.AheadStarted | ev.AheadLost, job: Job) -> None:
         """The gang that was queued ahead is there: what trains ends, with a checkpoint, and makes way."""
-        in_order = job.group and job.phase in (Phase.IDLE, Phase.FITTING, Phase.RUNNING)
+        in_order = job.gang.group and job.phase in (Phase.IDLE, Phase.FITTING, Phase.RUNNING)
         if isinstance(event, ev.AheadLost) or not in_order:
             self._end_ahead(job, event.at)
-        elif job.running is not None and job.stopping != job.running.token:
-            self._emit(act.StopEpoch(event.at, job.name, job.running.token, Reason.DISRUPTED))
+        elif job.attempts.running is not None and job.attempts.stopping != job.attempts.running.token:
+            self._emit(act.StopEpoch(event.at, job.name, job.attempts.running.token, Reason.DISRUPTED))
 
     def _end_ahead(self, job: Job, at: float) -> None:
         """Pay for the gang that was queued ahead what it has cost; it is the job's own now, or is no longer wanted."""
-        if job.ahead is None:
+        if job.gang.ahead is None:
             return
-        if job.ahead_since is not None:
-            cost = job.price_book.cost(job.spec.resources.total(job.ahead), at - job.ahead_since, 0)
-            self._emit(act.Settle(at, job.name, job.last_token, Charge.AHEAD, min(cost, job.ahead_money), at))
+        if job.gang.ahead_since is not None:
+            cost = job.price_book.cost(job.spec.resources.total(job.gang.ahead), at - job.gang.ahead_since, 0)
+            self._emit(act.Settle(at, job.name, job.attempts.last_token, Charge.AHEAD, min(cost, job.money.ahead), at))
         self._emit(act.QueueAhead(at, job.name, None))
 
     def _choose_nodes(self, job: Job, at: float) -> bool:
         """Spot nodes or on-demand ones for its next epoch (`spec.spot`); False where it waits for spot."""
         choice = self._spot_choice(job, at)
-        if job.on is CapacityType.ON_DEMAND and job.stays and job.pods:
+        if job.decision.on is CapacityType.ON_DEMAND and job.stays and job.gang.pods:
             return True
-        if (choice.kind, choice.allocation) != (job.on, job.on_allocation):
+        if (choice.kind, choice.allocation) != (job.decision.on, job.decision.on_allocation):
             self._emit(act.ChooseNodes(at, job.name, choice.kind, choice.allocation, choice.message))
         if choice.kind is not CapacityType.NOTHING:
             return True
         self._release_pods(job, at)
         self._stay_pending_as(job, at, Reason.WAITING_SPOT, choice.message)
-        if not job.timer:
+        if not job.attempts.timer:
             self._set_timer(job, at, at + choice.look_again)
         return False
 
@@ -559,16 +560,16 @@ class Reducer:
 
     def _leave_queue(self, job: Job, at: float) -> bool:
         """Give up pods that wait for nodes of one kind, where the deadline needs, or allows, the other one."""
-        waits = job.phase is Phase.DEPLOYING and self._unplaced(job) and job.billed_resources == NOTHING
-        if not waits or job.on is None:
+        waits = job.phase is Phase.DEPLOYING and self._unplaced(job) and job.money.billed_resources == NOTHING
+        if not waits or job.decision.on is None:
             return False
         choice = self._spot_choice(job, at)
-        if choice.kind in (job.on, CapacityType.NOTHING):
-            if not job.timer:
+        if choice.kind in (job.decision.on, CapacityType.NOTHING):
+            if not job.attempts.timer:
                 self._set_timer(job, at, at + choice.look_again)
             return False
         self._release_pods(job, at)
-        self._set_status(job, at, Reason.WAITING_CAPACITY, f"no room on {job.on.value} nodes")
+        self._set_status(job, at, Reason.WAITING_CAPACITY, f"no room on {job.decision.on.value} nodes")
         self._runnable.add(job.name)
         return True
 
@@ -583,10 +584,11 @@ class Reducer:
 
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[DecisionStep, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else the policy's decision."""
-        if job.ahead is not None and job.ahead_since is not None:
-            return EpochKind.FULL, job.ahead, (DecisionStep(StepKind.FIXED, None, job.ahead, f"{job.ahead} are there"),)
+        ahead = job.gang.ahead
+        if ahead is not None and job.gang.ahead_since is not None:
+            return EpochKind.FULL, ahead, (DecisionStep(StepKind.FIXED, None, ahead, f"{ahead} are there"),)
         if job.stays:
-            return EpochKind.FULL, job.held, (program_changes.stays(job),)
+            return EpochKind.FULL, job.gang.held, (program_changes.stays(job),)
         left = self._probes(job)
         size = self._probe_size(job) if left else None
         if size:
@@ -616,8 +618,8 @@ class Reducer:
         self._save_policy_state(decision.allocations)
         for step in decision.steps:
             other = self.jobs[step.job]
-            order = other.running if step.reason is PolicyReason.PREEMPTED and other.spec.elastic else None
-            if order is not None and order.kind is EpochKind.FULL and other.stopping != order.token:
+            order = other.attempts.running if step.reason is PolicyReason.PREEMPTED and other.spec.elastic else None
+            if order is not None and order.kind is EpochKind.FULL and other.attempts.stopping != order.token:
                 self._emit(act.StopEpoch(self._at, other.name, order.token, Reason.DISRUPTED))
         return decision
 
@@ -628,15 +630,15 @@ class Reducer:
             other = self.jobs[name]
             price, rest = other.times.restart, giving_back.rest(other, at)
             self._emit(act.ReleasePods(at, name, pods))
-            words = f"with {other.held}, for {job.name}: the change costs {price:.2f} s, its wait would be {rest:.1f} s"
-            self._set_status(other, at, Reason.TRAINING_EPOCH, words)
+            takes = f"the change costs {price:.2f} s, its wait would be {rest:.1f} s"
+            self._set_status(other, at, Reason.TRAINING_EPOCH, f"with {other.gang.held}, for {job.name}: {takes}")
         return bool(gifts)
 
     def _save_policy_state(self, names: Iterable[str]) -> None:
         """Save what the policy knows about these jobs, where that has changed."""
         if self.policy.stateful:
             for name in names:
-                if (known := self.policy.memory(name)) != self.jobs[name].policy_state:
+                if (known := self.policy.memory(name)) != self.jobs[name].decision.policy_state:
                     self._emit(act.SavePolicyState(self._at, name, known))
 
     def _probes(self, job: Job) -> list[probing.Probe]:
@@ -687,14 +689,14 @@ class Reducer:
         waits = job.phase is Phase.IDLE and job.reason is Reason.ACCOUNT_SPENT
         if not waits or not same_wait(job.message, short.message):
             self._stay_pending_as(job, at, Reason.ACCOUNT_SPENT, short.message)
-        if not job.timer and short.until < float("inf"):
+        if not job.attempts.timer and short.until < float("inf"):
             self._set_timer(job, at, short.until)
 
     def _away(self) -> Reason:
         return Reason.NODES_UNAVAILABLE if self.nodes.unavailable else Reason.WAITING_CAPACITY
 
     def _unpayable(self, job: Job) -> str:
-        left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
+        left = to_amount((job.money.ledger.budget or 0) - job.money.ledger.spent)
         seconds, cost = forecast.minimum_reservation(job, job.minimum)
         return (
             f"{left:.6f} {job.price_book.currency} left, the next epoch at {job.minimum} may take "
@@ -703,17 +705,18 @@ class Reducer:
 
     def _resize(self, job: Job, at: float) -> None:
         """Change from the pods held to those desired: release the excess, start the missing."""
-        assert job.desired is not None
+        assert job.decision.desired is not None
         self._asides.pop(job.name, None)
-        moves = job.kind is EpochKind.FULL and not self.policy.chooses_nodes and job.on is None
-        if moves and (aside := self._cluster.aside(job, job.desired)) is not None:
+        moves = job.decision.kind is EpochKind.FULL and not self.policy.chooses_nodes and job.decision.on is None
+        if moves and (aside := self._cluster.aside(job, job.decision.desired)) is not None:
             self._asides[job.name] = aside
         places = self._places(job)
-        kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
-        again = job.spec.program is not None and kept != set(job.pods) and not (job.elastic and job.members[0] in kept)
+        kept = set(desired_pods(job, job.decision.desired, on=places)) - misplaced(job, places)
+        pods = job.gang.pods
+        again = job.spec.program is not None and kept != set(pods) and not (job.elastic and job.gang.members[0] in kept)
         if again or (self.policy.remakes_pods and job.spec.program is None):
             kept = set()
-        excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in kept)
+        excess = tuple(pod for pod, held in pods.items() if not held.releasing and pod not in kept)
         if excess:
             self._emit(act.ReleasePods(at, job.name, excess))
             if again:
@@ -722,63 +725,64 @@ class Reducer:
 
     def _fill(self, job: Job, at: float) -> None:
         """Start the missing pods that fit; begin when all are ready."""
-        assert job.desired is not None
-        required = required_to_start(job, job.desired)
-        plan = self._cluster.plan(job, job.desired, required, on=self._places(job))
+        assert job.decision.desired is not None
+        required = required_to_start(job, job.decision.desired)
+        plan = self._cluster.plan(job, job.decision.desired, required, on=self._places(job))
         if isinstance(plan, Pending):
             # Its own pods that are being released may make room: PodsReleased then calls this again.
-            if not any(held.releasing for held in job.pods.values()):
+            if not any(held.releasing for held in job.gang.pods.values()):
                 self._release_pods(job, at)
                 self._stay_pending(job, at, plan, ())
             return
         missing = tuple(
-            Pod(pod, node, job.spec.resources.of(pod.role), None if node else job.on)
+            Pod(pod, node, job.spec.resources.of(pod.role), None if node else job.decision.on)
             for pod, node in plan.placements.items()
         )
         if missing:
             self._emit(act.DeployPods(at, job.name, missing))
-            if job.billed_resources == NOTHING:
-                self._set_status(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.desired}")
-        if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
+            if job.money.billed_resources == NOTHING:
+                words = f"{len(missing)} functions for {job.decision.desired}"
+                self._set_status(job, at, Reason.STARTING_FUNCTIONS, words)
+        if not job.attempts.timer and not all(held.ready or held.releasing for held in job.gang.pods.values()):
             due = min(at + START_DEADLINE, self._idle_until(job))
-            if job.on is CapacityType.SPOT and self._unplaced(job) and job.billed_resources == NOTHING:
+            if job.decision.on is CapacityType.SPOT and self._unplaced(job) and job.money.billed_resources == NOTHING:
                 due = min(due, at + self._spot_choice(job, at).look_again)
             self._set_timer(job, at, max(at, due))
         self._begin_when_ready(job, at)
 
     def _places(self, job: Job) -> NodeAllocations | None:
         """The nodes of the job's next epoch, where the policy chooses nodes or it moves for another; None: any."""
-        if job.kind is not EpochKind.FULL or job.on is not None:
+        if job.decision.kind is not EpochKind.FULL or job.decision.on is not None:
             return None
         return self.policy.places.get(job.name, self._asides.get(job.name))
 
     @staticmethod
     def _idle_until(job: Job) -> float:
         """Until when its pods may stay idle: the rest of the lease must suffice to release them."""
-        return job.lease_until - LEASE_SECONDS if job.billed_resources != NOTHING else float("inf")
+        return job.money.lease_until - LEASE_SECONDS if job.money.billed_resources != NOTHING else float("inf")
 
     def _begin_when_ready(self, job: Job, at: float) -> None:
-        under_way = any(not held.ready or held.releasing for held in job.pods.values())
-        if job.phase is Phase.DEPLOYING and not under_way and self._required_are_in(job, job.pods):
+        under_way = any(not held.ready or held.releasing for held in job.gang.pods.values())
+        if job.phase is Phase.DEPLOYING and not under_way and self._required_are_in(job, job.gang.pods):
             self._begin(job, at)
 
     def _unplaced(self, job: Job) -> bool:
         """Whether the cluster's own scheduler has yet to place a pod of the job, as far as is known."""
-        unready = any(not (held.ready or held.releasing) for held in job.pods.values())
+        unready = any(not (held.ready or held.releasing) for held in job.gang.pods.values())
         return self.placement is Placement.DEFAULT and unready
 
     def _start_deadline(self, job: Job, at: float) -> None:
         """Time is up: begin with the ready pods if the required ones are ready, else release all."""
-        unready = tuple(pod for pod, held in job.pods.items() if not held.ready and not held.releasing)
-        ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
-        late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
+        unready = tuple(pod for pod, held in job.gang.pods.items() if not held.ready and not held.releasing)
+        ready = [pod for pod, held in job.gang.pods.items() if held.ready and not held.releasing]
+        late = f"{len(unready)} of {len(job.gang.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
             self._degrade(job, at, Allocation.of(ready), late)
         elif self._unplaced(job) and (self._start_smaller(job, at, late) or self._leave_queue(job, at)):
             pass
-        elif self._unplaced(job) and job.billed_resources == NOTHING:
+        elif self._unplaced(job) and job.money.billed_resources == NOTHING:
             # Pods without a node have not started and cost nothing: they wait without a limit.
-            message = f"{len(unready)} of {len(job.pods)} functions have no node"
+            message = f"{len(unready)} of {len(job.gang.pods)} functions have no node"
             if job.reason is Reason.STARTING_FUNCTIONS and job.message != message:
                 self._set_status(job, at, Reason.STARTING_FUNCTIONS, message)
         else:
@@ -794,15 +798,15 @@ class Reducer:
 
     def _degrade(self, job: Job, at: float, allocation: Allocation, why: str) -> None:
         """Start a full epoch with this, as no more pods start: a probe would measure another allocation."""
-        step = DecisionStep(StepKind.DEGRADED, job.desired, allocation, why)
-        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, step)))
+        step = DecisionStep(StepKind.DEGRADED, job.decision.desired, allocation, why)
+        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.decision.reasons, step)))
         self._resize(job, at)
 
     @staticmethod
     def _required_are_in(job: Job, pods: Iterable[PodId]) -> bool:
         pods = list(pods)
         workers, servers = Allocation.of(pods)
-        least = max(job.minimum.servers, min(1, job.desired.servers if job.desired else 0))
+        least = max(job.minimum.servers, min(1, job.decision.desired.servers if job.decision.desired else 0))
         return (
             sum(pod.role is Role.SCHEDULER for pod in pods) >= job.spec.resources.schedulers
             and workers >= job.minimum.workers
@@ -813,18 +817,18 @@ class Reducer:
         """Reserve the money and start the epoch on the pods held."""
         # The time that the gang waited is paid first: the terms are about the money left after that.
         self._settle(job, at, Charge.RELEASE)
-        if job.held == job.ahead:
+        if job.gang.held == job.gang.ahead:
             self._end_ahead(job, at)
         self._look_at_accounts(job)
-        allocation = job.held
+        allocation = job.gang.held
         kind, fraction, seconds = EpochKind.FULL, 1.0, None
-        if job.kind is EpochKind.PROBE and (size := self._probe_size(job)):
+        if job.decision.kind is EpochKind.PROBE and (size := self._probe_size(job)):
             kind, (fraction, seconds) = EpochKind.PROBE, size
             if allocation.workers > 1:
                 seconds = None
         else:
             seconds = forecast.first_seconds(job, allocation)
-        held = [one.pod for one in job.pods.values()]
+        held = [one.pod for one in job.gang.pods.values()]
         terms = forecast.terms(job, allocation, fraction, seconds, at=at, pods=held)
         if terms is None:
             payable = self._payable(job)
@@ -841,13 +845,13 @@ class Reducer:
         if seconds is not None and kind is EpochKind.PROBE:
             # A timed probe ends well before its deadline, so its measurement is kept.
             seconds = min(seconds, terms.deadline / 2)
-        pods = tuple(sorted(job.pods))
-        attempt = job.failures + 1
-        token = f"{job.name}.{job.attempts + 1}"
-        served = any(pod.role is Role.SERVER for pod in job.members)
+        pods = tuple(sorted(job.gang.pods))
+        attempt = job.attempts.failures + 1
+        token = f"{job.name}.{job.attempts.count + 1}"
+        served = any(pod.role is Role.SERVER for pod in job.gang.members)
         # Workers that go from all-reduce to servers, or back, are another group.
         alike = job.elastic and served == (allocation.servers > 0)
-        same = job.group != "" and (alike or job.members == pods)
+        same = job.gang.group != "" and (alike or job.gang.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
         if job.begins_anew and not same and job.epochs:
             self._emit(act.RollBack(at, job.name, 0, "the program starts from its beginning"))
@@ -862,12 +866,12 @@ class Reducer:
                 attempt=attempt,
                 allocation=allocation,
                 pods=pods,
-                group=job.group if same else f"{job.name}.g{job.groups + 1}",
+                group=job.gang.group if same else f"{job.name}.g{job.gang.groups + 1}",
                 fraction=fraction,
                 seconds=seconds,
-                position=job.position,
-                weights_in=job.weights,
-                weights_out=f"{job.checkpoints}/{token}.ckpt",
+                position=job.progress.position,
+                weights_in=job.progress.weights,
+                weights_out=f"{job.progress.checkpoints}/{token}.ckpt",
                 deadline=terms.deadline,
                 budget_bound=terms.budget_bound,
                 reservation=terms.reservation,
@@ -890,19 +894,19 @@ class Reducer:
 
     def _extend_in_time(self, job: Job) -> None:
         """A program whose reservation ends before its money: look again before that."""
-        order = job.running
-        money_may_come = order is not None and (not order.budget_bound or job.account_money is not None)
+        order = job.attempts.running
+        money_may_come = order is not None and (not order.budget_bound or job.money.accounts is not None)
         if job.spec.program is not None and order is not None and money_may_come:
             due = order.at + order.deadline - job.spec.grace_period - forecast.EXTEND_SECONDS
             self._set_timer(job, self._at, max(self._at, due))
 
     def _extend(self, job: Job, at: float) -> None:
         """Reserve the next slice of a program's time, as far as the money goes."""
-        order = job.running
+        order = job.attempts.running
         assert order is not None
-        held = [job.pods[pod].pod for pod in order.pods if pod in job.pods]
+        held = [job.gang.pods[pod].pod for pod in order.pods if pod in job.gang.pods]
         nodes = job.price_book.on(by_node(held))
-        if job.book_on(nodes) != job.billed_book:
+        if job.book_on(nodes) != job.money.billed_book:
             self._settle(job, at, Charge.EPOCH)  # until now at the prices that it was reserved by
         self._look_at_accounts(job)
         terms = forecast.terms(job, order.allocation, 1.0, None, since=at - order.at, at=at, pods=held)
@@ -922,19 +926,19 @@ class Reducer:
             retry = Retry.BOUNDED
         elif job.begins_anew and ran and retry is Retry.BOUNDED:
             retry = Retry.NEVER  # it would begin from nothing
-        if retry is Retry.FREE or job.cancel:
+        if retry is Retry.FREE or job.stop.cancel:
             self._runnable.add(job.name)
         elif retry is Retry.NEVER:
             self._finish(job, at, reason, message)
-        elif job.suspend:
+        elif job.stop.suspend:
             self._runnable.add(job.name)
         elif retry is Retry.LATER:
             self._wait_whole(job, at, reason, message)
-        elif job.failures + 1 >= forecast.MAX_FAILURES:
+        elif job.attempts.failures + 1 >= forecast.MAX_FAILURES:
             self._finish(job, at, reason, f"{message} ({forecast.MAX_FAILURES} attempts in a row failed)")
         else:
-            pause = BACKOFF[job.failures]
-            again = f"attempt {job.failures + 2} of {forecast.MAX_FAILURES} in {pause:g} s"
+            pause = BACKOFF[job.attempts.failures]
+            again = f"attempt {job.attempts.failures + 2} of {forecast.MAX_FAILURES} in {pause:g} s"
             if at + pause > self._idle_until(job):
                 self._release_pods(job, at)
             self._set_status(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
@@ -944,7 +948,7 @@ class Reducer:
         """Hold no pod where the cluster makes not all of them, so that no two gangs hold a half each; try again."""
         self._release_pods(job, at)
         ahead = [other for other in self._refused() if queue_key(other) < queue_key(job)]
-        pause = LATER[min(job.refusals, len(LATER) - 1)] + ONE_BY_ONE * len(ahead)
+        pause = LATER[min(job.attempts.refusals, len(LATER) - 1)] + ONE_BY_ONE * len(ahead)
         self._set_status(job, at, reason, f"{message}{AGAIN}{pause:g} s")
         self._set_timer(job, at, at + pause)
 
@@ -956,11 +960,11 @@ class Reducer:
 
     def _settle(self, job: Job, at: float, charge: Charge, gone_by: float = float("inf")) -> None:
         """Charge what the gang held since the last settlement, until its lease ended or its pods were gone."""
-        if job.billed_resources == NOTHING and not job.unbilled_invocations:
+        if job.money.billed_resources == NOTHING and not job.money.unbilled_invocations:
             return
-        until = max(job.billed_until, min(at, gone_by, job.lease_until))
-        amount = min(job.cost_until(until), job.reserved)
-        self._emit(act.Settle(at, job.name, job.last_token, charge, amount, until))
+        until = max(job.money.billed_until, min(at, gone_by, job.money.lease_until))
+        amount = min(job.cost_until(until), job.money.reserved)
+        self._emit(act.Settle(at, job.name, job.attempts.last_token, charge, amount, until))
         for account in self.accounts.of(job):
             self._notice(job, at, account, self.accounts.reached(account, at))
 
@@ -971,7 +975,7 @@ class Reducer:
             self._emit(act.NoticeAccount(at, job.name, account.name, percent, spent, account.amount))
 
     def _release_pods(self, job: Job, at: float) -> None:
-        pods = tuple(pod for pod, held in job.pods.items() if not held.releasing)
+        pods = tuple(pod for pod, held in job.gang.pods.items() if not held.releasing)
         if pods:
             self._emit(act.ReleasePods(at, job.name, pods))
 
@@ -982,8 +986,8 @@ class Reducer:
         self._finish_ending(job, at)
 
     def _finish_ending(self, job: Job, at: float) -> None:
-        if not job.pods and job.ending:
-            self._set_status(job, at, *job.ending)
+        if not job.gang.pods and job.decision.ending:
+            self._set_status(job, at, *job.decision.ending)
             self._capacity_changed()
 
     def _stay_pending(self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[DecisionStep, ...]) -> None:
@@ -1010,7 +1014,7 @@ class Reducer:
             self._set_status(job, at, reason, message)
 
     def _set_timer(self, job: Job, at: float, due: float) -> None:
-        self._emit(act.SetTimer(at, job.name, f"{job.name}.timer{job.timers + 1}", due))
+        self._emit(act.SetTimer(at, job.name, f"{job.name}.timer{job.attempts.timers + 1}", due))
 
     def _set_status(self, job: Job, at: float, reason: Reason, message: str) -> None:
         self._emit(act.SetStatus(at, job.name, reason, message))
@@ -1022,7 +1026,7 @@ def required_to_start(job: Job, desired: Allocation) -> Allocation:
     A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest. A job that may have
     servers or none needs one where it is to have some: without any it would train another way.
     """
-    whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
+    whole = job.decision.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
     return desired if whole else Allocation(job.minimum.workers, max(job.minimum.servers, min(desired.servers, 1)))
 
 

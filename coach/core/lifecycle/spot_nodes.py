@@ -70,18 +70,19 @@ def choose(job: Job, at: float, spot: Sequence[Node], others: Sequence[Node], *,
         kept=False,
     )
     now = Situation(
-        hours=(job.submitted_at + job.spec.spot.deadline - at) / HOUR,
+        hours=(job.progress.submitted_at + job.spec.spot.deadline - at) / HOUR,
         work=work,
-        money=math.inf if job.money is None else job.money / NANO,
+        money=math.inf if job.money.available is None else job.money.available / NANO,
         available=has_spot,
         holding=_holding(job, sizes),
-        elapsed=(at - job.submitted_at) / HOUR,
-        there=job.spot_seconds / HOUR,
+        elapsed=(at - job.progress.submitted_at) / HOUR,
+        there=job.progress.spot_seconds / HOUR,
     )
     needed = shortest(work, now.money, terms)
     found = elastic(now, terms)
     said = f"{_hours(now.hours)} until its deadline, on-demand nodes would take {_hours(needed)}"
-    if has_spot and needed > now.hours and job.on is CapacityType.ON_DEMAND and job.reason is Reason.WAITING_CAPACITY:
+    waits = job.decision.on is CapacityType.ON_DEMAND and job.reason is Reason.WAITING_CAPACITY
+    if has_spot and needed > now.hours and waits:
         return Choice(CapacityType.SPOT, sizes[0], said)  # on-demand nodes have no room
     if found.kind is not CapacityType.NOTHING:
         return Choice(found.kind, sizes[found.workers - 1], said)
@@ -114,10 +115,10 @@ def _book(job: Job, nodes: Iterable[Node]) -> PriceBook:
 
 def _holding(job: Job, sizes: Sequence[Allocation]) -> Holding:
     """What it holds; of a probe's allocation, the next smaller one."""
-    if not job.pods or job.on in (None, CapacityType.NOTHING):
+    if not job.gang.pods or job.decision.on in (None, CapacityType.NOTHING):
         return Holding()
-    workers = sum(size.workers <= job.held.workers for size in sizes)
-    return Holding(job.on, max(1, workers))
+    workers = sum(size.workers <= job.gang.held.workers for size in sizes)
+    return Holding(job.decision.on, max(1, workers))
 
 
 def _hours(hours: float) -> str:

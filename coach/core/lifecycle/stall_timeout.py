@@ -30,7 +30,7 @@ LONGER = 4.0
 
 def stall_timeouts(job: Job) -> StallTimeouts:
     """The stall timeouts of the next epoch of `job`."""
-    longer = LONGER**job.failures
+    longer = LONGER**job.attempts.failures
     if job.spec.program is not None:
         return _of_program(job.spec.program, job, longer)
     reports = [epoch.report for epoch in job.epochs]
@@ -49,7 +49,7 @@ def stall_timeouts(job: Job) -> StallTimeouts:
     step = max(report.train_seconds * job.spec.batch_size / report.samples for report in reports)
     closing = max(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
     starting, *others = (STALL_SECONDS + STALL_FACTOR * seconds for seconds in (loading, forming, step, closing))
-    if not all(held.warm for held in job.pods.values()):
+    if not all(held.warm for held in job.gang.pods.values()):
         starting += UNKNOWN_SECONDS  # a new pod imports the framework first
     return StallTimeouts(*(seconds * longer for seconds in (starting, *others)))
 

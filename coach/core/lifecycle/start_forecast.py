@@ -49,8 +49,8 @@ def expected_starts(jobs: Iterable[Job], nodes: Sequence[Node], now: float) -> d
 
     Without those whose start depends on an end that nothing predicts: of a job that never reaches its target, say.
     """
-    live = sorted((job for job in jobs if not job.ended and not job.suspend), key=queue_key)
-    waiting = [job for job in live if not job.pods]
+    live = sorted((job for job in jobs if not job.ended and not job.stop.suspend), key=queue_key)
+    waiting = [job for job in live if not job.gang.pods]
     if not waiting:
         return {}
     known = {job.name: length for job in live if (length := _length(job, now)) is not None}
@@ -72,7 +72,7 @@ def _length(job: Job, now: float) -> Interval | None:
     if left is not None and math.isfinite(left.high):
         return left
     if job.spec.time_limit is not None:  # Slurm knows no more than this
-        limit = max(1.0, job.spec.time_limit - job.run_seconds)
+        limit = max(1.0, job.spec.time_limit - job.progress.run_seconds)
         return Interval(limit / 10, limit / 2, limit)
     return None
 
@@ -112,8 +112,8 @@ def _queue_of(live: Sequence[Job], nodes: Sequence[Node]) -> _Queue:
     place = {node.name: 0 if together else index for index, node in enumerate(nodes)}
     queue = _Queue(free, [], [])
     for number, job in enumerate(live):
-        if job.pods:
-            room = [(place[one.pod.node], one.pod.requests) for one in job.pods.values() if one.pod.node in place]
+        if job.gang.pods:
+            room = [(place[one.pod.node], one.pod.requests) for one in job.gang.pods.values() if one.pod.node in place]
             queue.held.append((number, room))
             for where, requests in room:
                 free[where] -= requests

@@ -51,9 +51,9 @@ def rests(job: Job) -> bool:
 def worth_going_on(job: Job) -> bool:
     """Whether a job that looks hopeless goes on all the same: it has spent little of its budget so far."""
     resting = rests(job)
-    if job.ledger.budget is None:
+    if job.money.ledger.budget is None:
         return resting and job.full_epoch_count < EPOCHS_RESTING
-    return job.ledger.spent < (PART_SPENT_RESTING if resting else PART_SPENT) * job.ledger.budget
+    return job.money.ledger.spent < (PART_SPENT_RESTING if resting else PART_SPENT) * job.money.ledger.budget
 
 
 def on_its_way(job: Job) -> bool:
@@ -81,8 +81,8 @@ def out_of_reach(job: Job) -> str | None:
     # The checks that read all epochs come last: few jobs get there.
     if worth_going_on(job) or on_its_way(job):
         return None
-    assert job.convergence is not None
-    level = job.convergence.asymptote
+    assert job.models.convergence is not None
+    level = job.models.convergence.asymptote
     return (
         f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
         f"target {job.target:g}, after {epochs} epochs"
@@ -91,15 +91,15 @@ def out_of_reach(job: Job) -> str | None:
 
 def ends_early(job: Job) -> bool:
     """Whether it may be ended before its limits: not where its file or its user says that it goes on."""
-    return job.spec.stop_early and not job.overruled
+    return job.spec.stop_early and not job.stop.overruled
 
 
 def standstill(job: Job) -> tuple[Reason, str]:
     """Why a stopped job does nothing more, and the command that resumes it."""
-    why = f"{job.stopped_why}; " if job.stopped_why else ""
+    why = f"{job.stop.why}; " if job.stop.why else ""
     anew = "; its program begins anew, as nothing says that it --resumes" if job.begins_anew and job.epochs else ""
     done = f"{why}after {job.full_epoch_count} epochs{anew}; go on with:"
-    if job.stopped_by_user:
+    if job.stop.by_user:
         return Reason.SUSPENDED, f"{done} coach resume {job.name}"
     return Reason.HANDLER_STOPPED, f"{done} coach serve, or coach resume {job.name}"
 
@@ -118,8 +118,8 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
         percent = spec.curve == "accuracy" and min(job.value(epoch) for epoch in last) > 1.0
         doubt = f"; if it is in percent, the target is {100.0 * target.number:g}" if percent else ""
         return Reason.TARGET_REACHED, f"{job.metric} {values} meets {job.target:g}{repeated}{doubt}"
-    if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
-        return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
+    if spec.time_limit is not None and job.progress.run_seconds >= spec.time_limit:
+        return Reason.TIME_LIMIT, f"ran {job.progress.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
     if spec.max_epochs is not None and epochs >= spec.max_epochs:
         return (
             Reason.EPOCH_LIMIT,
@@ -135,20 +135,20 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
 def _end_of_best(job: Job) -> tuple[Reason, str] | None:
     """The same of a job without a target, apart from its money: `out_of_money` has that."""
     spec, epochs = job.spec, job.full_epoch_count
-    if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
-        time = f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
+    if spec.time_limit is not None and job.progress.run_seconds >= spec.time_limit:
+        time = f"ran {job.progress.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
         return (Reason.LIMIT_REACHED if epochs else Reason.TIME_LIMIT), f"{time}, {best_so_far(job)}"
     if spec.max_epochs is not None and epochs >= spec.max_epochs:
         return Reason.LIMIT_REACHED, f"{epochs} of at most {spec.max_epochs} epochs done, {best_so_far(job)}"
     best = job.best
-    if not ends_early(job) or best is None or len(job.full_epoch_curves) < KEPT_CURVES:
+    if not ends_early(job) or best is None or len(job.models.full_epoch_curves) < KEPT_CURVES:
         return None
     if best in job.full_epochs[-PATIENCE:]:
         return None
     value = job.value(best)
     left = forecast.epochs_within_bounds(job)
     end = job.epochs_trained + left
-    chance = max(curve.model.chance_by(value, end) for curve in job.full_epoch_curves)
+    chance = max(curve.model.chance_by(value, end) for curve in job.models.full_epoch_curves)
     if chance >= GAIN_CHANCE or worth_going_on(job):
         return None
     return (

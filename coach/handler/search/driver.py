@@ -165,7 +165,7 @@ class Driver:
 
     def _pause(self, job: Job, why: str, *, now: bool = False) -> None:
         done = job.spec.target is not None and job.consecutive_hits >= job.spec.target.epochs_in_a_row
-        if not (job.ended or done or (not now and (job.suspend or job.name in self._pausing)) or over(job)):
+        if not (job.ended or done or (not now and (job.stop.suspend or job.name in self._pausing)) or over(job)):
             self._pausing.add(job.name)
             self.handler.suspend([job.name], now=now, why=f"paused by search {self.definition.name}: {why}")
 
@@ -173,7 +173,7 @@ class Driver:
         """Give the free places their next epochs. `current`: a trial that is at the end of one."""
         why = "other trials are expected to gain more"
         while not self.definition.outcome:
-            idle = {job.name for job in self.jobs.values() if over(job) or job.suspend} | self._pausing
+            idle = {job.name for job in self.jobs.values() if over(job) or job.stop.suspend} | self._pausing
             busy = (self.jobs.keys() - idle - {current.name if current else ""}) | self._starting
             if len(busy) >= self.definition.parallel:
                 break

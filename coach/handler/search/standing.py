@@ -126,7 +126,7 @@ class Standing:
     @property
     def spent(self) -> float:
         """By all its jobs, in currency units."""
-        return sum(to_amount(job.ledger.spent) for job in (*self.jobs.values(), *self.finals_of.values()))
+        return sum(to_amount(job.money.ledger.spent) for job in (*self.jobs.values(), *self.finals_of.values()))
 
     @property
     def finals(self) -> dict[int, Job | None]:
@@ -159,7 +159,7 @@ class Standing:
         if self.best is None or not left:
             return 0.0, 0.0
         job = self.jobs[self.best]
-        return left * to_amount(job.ledger.spent), -(-left // self.definition.parallel) * job.run_seconds
+        return left * to_amount(job.money.ledger.spent), -(-left // self.definition.parallel) * job.progress.run_seconds
 
     @property
     def final_values(self) -> list[float]:
@@ -199,7 +199,7 @@ class Standing:
         usual = sum(costs) / len(costs) if costs else 1e-9
         trials, place = [], self.definition.space.place
         for number, job in self.jobs.items():
-            ended = (job.ended and job.reason not in MONEY) or (job.suspend and not _can_go_on(job))
+            ended = (job.ended and job.reason not in MONEY) or (job.stop.suspend and not _can_go_on(job))
             state = TrialState.ENDED if ended else TrialState.BUSY if job.name in busy else TrialState.READY
             cost = _epoch_cost(job) if job.full_epoch_count else usual
             trials.append(
@@ -214,7 +214,7 @@ class Standing:
             )
         new = max(0.0, self.definition.most - len(self.definition.parameters))
         kept, kept_seconds = self.kept
-        ran = sum(job.run_seconds for job in self.jobs.values())
+        ran = sum(job.progress.run_seconds for job in self.jobs.values())
         by_then = inf
         if ran > 0.0 and seconds < inf:
             by_then = max(0.0, seconds - kept_seconds) * self.definition.parallel * self.spent / ran
@@ -228,8 +228,9 @@ class Standing:
             values = self.falling(job) if falling else tuple(map(job.value, job.full_epochs))
             best = (min if falling or self.sign > 0 else max)(values, default=None)
             failed = failure(job) and not values
-            state = "FAIL" if failed else "COMPLETE" if job.ended and values else "PRUNED" if job.suspend else "RUNNING"
-            notes = {"job": job.name, "spent": to_amount(job.ledger.spent)}
+            goes_on = "PRUNED" if job.stop.suspend else "RUNNING"
+            state = "FAIL" if failed else "COMPLETE" if job.ended and values else goes_on
+            notes = {"job": job.name, "spent": to_amount(job.money.ledger.spent)}
             found.append(Tried(self.definition.parameters[number - 1], values, best, state, notes))
         return found
 
@@ -244,7 +245,7 @@ class Standing:
             any(one.reason is Reason.TARGET_REACHED for one in self.jobs.values()) if spec.target else None,
             len(self.jobs), self.spent, self.money, best, job.name if job else None,
             job.value(job.best) if job and job.best else None, definition.parameters[best - 1] if best else None,
-            job.weights if job else None, self.final_values, middle, half,
+            job.progress.weights if job else None, self.final_values, middle, half,
         )  # fmt: skip
 
     def rows(self) -> list[TrialRow]:
@@ -256,7 +257,7 @@ class Standing:
             value = None if epoch is None else job.value(epoch)
             state = "failed" if failure(job) else "ended" if job.ended else "paused" if over(job) else "running"
             state = "best" if number == best else state
-            spent, why = to_amount(job.ledger.spent), job.message or job.reason.words
+            spent, why = to_amount(job.money.ledger.spent), job.message or job.reason.words
             at = None if epoch is None else epoch.ordinal
             parameters = self.definition.parameters[number - 1]
             rows.append(TrialRow(number, job.name, parameters, state, job.full_epoch_count, value, at, spent, why))
@@ -289,9 +290,10 @@ def _can_go_on(job: Job) -> bool:
 
 def _epoch_cost(job: Job) -> float:
     """What an epoch of a trial has cost so far, all that it paid included."""
-    return max(to_amount(job.ledger.spent) / job.full_epoch_count, 1e-12)
+    return max(to_amount(job.money.ledger.spent) / job.full_epoch_count, 1e-12)
 
 
 def _start_cost(job: Job) -> float:
     """What a trial costs before its next epoch begins: the seconds of a start, at what it has paid for a second."""
-    return job.times.restart * to_amount(job.ledger.spent) / job.run_seconds if job.run_seconds > 0.0 else 0.0
+    seconds = job.progress.run_seconds
+    return job.times.restart * to_amount(job.money.ledger.spent) / seconds if seconds > 0.0 else 0.0

@@ -37,12 +37,12 @@ def obsolete(job: Job) -> list[str]:
         return []
     written = [epoch.report.weights for epoch in job.epochs[-2:]]
     (name, first), (_, end) = (_parts(uri.rpartition("/")[2]) for uri in written)
-    found = [f"{job.checkpoints}/{name}.{attempt}.ckpt" for attempt in range(first, end)]
+    found = [f"{job.progress.checkpoints}/{name}.{attempt}.ckpt" for attempt in range(first, end)]
     best, before = job.best, job.best_of(job.epochs[:-1])
     if before is not None and before is not best and before.report.weights not in written:
         found.append(before.report.weights)
     keep = kept(job)
-    unfinished = [f"{job.checkpoints}/.{name}.{attempt}.ckpt.part" for attempt in range(first + 1, end)]
+    unfinished = [f"{job.progress.checkpoints}/.{name}.{attempt}.ckpt.part" for attempt in range(first + 1, end)]
     return [uri for uri in found if uri not in keep] + unfinished
 
 
@@ -80,7 +80,7 @@ def surplus(job: Job, *, everything: bool) -> Surplus:
     keep = [] if everything else [*job.epochs[-1:], *([job.best] if job.best else [])]
     stay = {epoch.report.weights.rpartition("/")[2]: epoch.ordinal for epoch in keep}
     names = {_parts(epoch.report.weights.rpartition("/")[2])[0] for epoch in job.epochs}
-    files, path = _files(job.checkpoints)
+    files, path = _files(job.progress.checkpoints)
     found, size, there = list[str](), 0, set[int]()
     for entry in files.ls(path, detail=True) if files.exists(path) else ():
         name = str(entry["name"]).rpartition("/")[2]
@@ -98,7 +98,7 @@ def surplus(job: Job, *, everything: bool) -> Surplus:
 @_in_one_line()
 def delete(job: Job, surplus: Surplus) -> None:
     """Delete them. Raises OSError, UserError."""
-    files, _ = _files(job.checkpoints)
+    files, _ = _files(job.progress.checkpoints)
     for file in surplus.files:
         files.rm_file(file)
 

@@ -308,7 +308,7 @@ class Journal:
                     elif job is not None:
                         apply(job, record)
                 if job is not None:
-                    for curve in (job.curve, *job.full_epoch_curves):
+                    for curve in (job.models.curve, *job.models.full_epoch_curves):
                         if curve is not None:
                             curve.shrink()
                     found.append((born, job))

@@ -10,16 +10,19 @@ import dataclasses
 import hashlib
 import zlib
 from functools import cache
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from coach.core.cluster import Instance
 from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import Epoch, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
-from coach.core.jobs.job import Held, Job
+from coach.core.jobs.job import Job
+from coach.core.jobs.parts import Held
 from coach.core.money import PriceBook
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.epoch_archive import EpochArchive
@@ -27,12 +30,12 @@ from coach.handler.state.epoch_archive import EpochArchive
 #: Fields stored in another form: as plain JSON, rebuilt on first use, or without duplicates. Epochs: those that are
 #: not packed.
 _OTHERWISE: dict[str, Any] = {
-    "pods": tuple[Held, ...],
+    "gang.pods": tuple[Held, ...],
     "epochs": list[Epoch],
     "job_file": dict[str, Any],
-    "surface": dict[str, Any] | None,
-    "curve": tuple[str, float] | None,
-    "full_epoch_curves": tuple[tuple[str, float], ...],
+    "models.surface": dict[str, Any] | None,
+    "models.curve": tuple[str, float] | None,
+    "models.full_epoch_curves": tuple[tuple[str, float], ...],
 }
 
 
@@ -54,14 +57,16 @@ def dump(job: Job) -> tuple[str, int, bytes]:
     epochs = job.epochs if isinstance(job.epochs, EpochArchive) else EpochArchive(job.epochs)
     job.epochs = epochs
     epochs.pack()
-    values = {name: getattr(job, name) for name in _types()}
-    values["job_file"] = job.job_file.to_json()
-    values["pods"] = tuple(job.pods.values())
-    values["epochs"] = epochs.last
-    values["surface"] = job.surface and job.surface.data
-    values["curve"] = job.curve and (job.curve.text, job.curve.epochs_trained)
-    values["full_epoch_curves"] = tuple((curve.text, curve.epochs_trained) for curve in job.full_epoch_curves)
-    body = _adapter().dump_json(_mirror()(**values)).decode()
+    models = job.models
+    values = {path: attrgetter(path)(job) for path in _types()} | {
+        "job_file": job.job_file.to_json(),
+        "epochs": epochs.last,
+        "gang.pods": tuple(job.gang.pods.values()),
+        "models.surface": models.surface and models.surface.data,
+        "models.curve": models.curve and (models.curve.text, models.curve.epochs_trained),
+        "models.full_epoch_curves": tuple((curve.text, curve.epochs_trained) for curve in models.full_epoch_curves),
+    }
+    body = _adapter().dump_json(values).decode()
     return f"{body}\n{_sum(body, epochs.packed)}", epochs.count_packed, epochs.packed
 
 
@@ -70,17 +75,18 @@ def load(body: str, count: int, packed: bytes) -> Job:
     body, _, known = body.rpartition("\n")
     if known != _sum(body, packed):
         raise ValueError("damaged, or of an earlier release")
-    mirror = _adapter().validate_json(body)
-    values = {name: getattr(mirror, name) for name in _types()}
-    values["job_file"] = TrainingJob.from_json(mirror.job_file)
-    values["pods"] = {held.pod.id: held for held in mirror.pods}
-    values["epochs"] = EpochArchive(mirror.epochs, packed, count)
-    values["surface"] = None if mirror.surface is None else FittedSpeed(mirror.surface)
-    values["curve"] = None if mirror.curve is None else FittedCurve(*mirror.curve)
-    values["full_epoch_curves"] = curves = tuple(FittedCurve(*curve) for curve in mirror.full_epoch_curves)
-    if curves and curves[-1] == values["curve"]:
-        values["curve"] = curves[-1]  # the same object, as before
-    return Job(**values)
+    values = _adapter().validate_json(body)
+    values["job_file"] = TrainingJob.from_json(values["job_file"])
+    values["epochs"] = EpochArchive(values["epochs"], packed, count)
+    values["gang.pods"] = {held.pod.id: held for held in values["gang.pods"]}
+    surface, curve = values["models.surface"], values["models.curve"]
+    values["models.surface"] = None if surface is None else FittedSpeed(surface)
+    curves = tuple(FittedCurve(*one) for one in values["models.full_epoch_curves"])
+    fitted = None if curve is None else FittedCurve(*curve)
+    values["models.full_epoch_curves"] = curves
+    values["models.curve"] = curves[-1] if curves and curves[-1] == fitted else fitted  # the same object, as before
+    parts = {part: kind(**{name: values.pop(f"{part}.{name}") for name in _stored(kind)}) for part, kind in _parts()}
+    return Job(**values, **parts)
 
 
 def _sum(body: str, packed: bytes) -> str:
@@ -94,18 +100,28 @@ def shape() -> str:
     return hashlib.sha256(repr([_types(), *inside]).encode()).hexdigest()[:16]
 
 
+def _stored(kind: Any) -> dict[str, Any]:
+    """Names and types of the fields of a dataclass that do not follow from others."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+@cache
+def _parts() -> tuple[tuple[str, Any], ...]:
+    """The parts of a job, and their types."""
+    return tuple((name, kind) for name, kind in _stored(Job).items() if dataclasses.is_dataclass(kind))
+
+
 @cache
 def _types() -> dict[str, Any]:
-    hints = get_type_hints(Job)
-    # The others follow from these.
-    return {field.name: hints[field.name] for field in dataclasses.fields(Job) if field.init} | _OTHERWISE
-
-
-@cache
-def _mirror() -> Any:
-    return dataclasses.make_dataclass("Snapshot", list(_types().items()), slots=True)
+    """Types of all that is stored, by paths: `epochs`, `gang.pods`."""
+    types = _stored(Job)
+    for part, kind in _parts():
+        del types[part]
+        types |= {f"{part}.{name}": one for name, one in _stored(kind).items()}
+    return types | _OTHERWISE
 
 
 @cache
 def _adapter() -> TypeAdapter[Any]:
-    return TypeAdapter(_mirror())
+    return TypeAdapter(TypedDict("Snapshot", _types()))  # type: ignore[operator]

@@ -84,9 +84,9 @@ class _Handlers:
 
     def nodes(self, job: Job) -> frozenset[tuple[Node, ...]]:
         """Every cluster that the job's epochs ran on."""
-        if job.started_at is None:
+        if job.progress.started_at is None:
             return frozenset()
-        first, last = self._before(job.started_at), self._before(job.ended_at or float("inf"))
+        first, last = self._before(job.progress.started_at), self._before(job.progress.ended_at or float("inf"))
         # Usually one handler had it all the time; otherwise the times of its epochs decide.
         before = {first} if first == last else {self._before(epoch.started_at) for epoch in job.epochs}
         return frozenset(self.starts[number - 1].nodes for number in before if number)
@@ -167,7 +167,7 @@ class StateDirectory:
             for name, job in jobs.items():
                 asked_at, stopped = handlers.asked_at.get(name, 0.0), name in handlers.stopped
                 found.append(StoredJob(job, path, held, handlers.nodes(job), asked_at, stopped))
-        return {past.job.name: past for past in sorted(found, key=lambda past: past.job.submitted_at)}
+        return {past.job.name: past for past in sorted(found, key=lambda past: past.job.progress.submitted_at)}
 
     def records(self, past: StoredJob) -> list[Record]:
         """The records that concern a job, those of its handler included."""
@@ -295,8 +295,8 @@ def choose(spec: TrainingJob, past: dict[str, StoredJob], taken: Iterable[str] =
     """
     family = [spec.name, *(_numbered(spec.name, number) for number in range(2, len(past) + 3))]
     known = [past[name] for name in family if name in past]
-    for one in sorted(known, key=lambda one: one.job.submitted_at, reverse=True):
-        mine = one.orphan and not one.job.cancel and one.job.name not in taken
+    for one in sorted(known, key=lambda one: one.job.progress.submitted_at, reverse=True):
+        mine = one.orphan and not one.job.stop.cancel and one.job.name not in taken
         if mine and renamed(spec, one.job.name) == one.job.job_file:
             return Chosen(one.job.job_file, one)
     free = next((name for name in family if name not in past and name not in taken), None)

@@ -84,7 +84,7 @@ class Story:
             job,
             attempts(records, job.name),
             money(records, job.name),
-            job.ended_at or now,
+            job.progress.ended_at or now,
             last_decision(records, job.name),
             [one.at for one in records if isinstance(one, PricesChanged) and one.job == job.name],
         )
@@ -92,7 +92,7 @@ class Story:
     @property
     def start(self) -> float:
         """When its first epoch was ordered."""
-        return self.attempts[0].order.at if self.attempts else self.job.submitted_at
+        return self.attempts[0].order.at if self.attempts else self.job.progress.submitted_at
 
 
 def plot(stories: Sequence[Story], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -281,7 +281,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     for number, changed in enumerate(story.repriced):
         label = None if number else "price changed"
         ax.axvline((changed - story.start) / scale, color=PURPLE, linestyle=":", linewidth=1.2, label=label)
-    budget = None if job.ledger.budget is None else job.ledger.budget / 1e9
+    budget = None if job.money.ledger.budget is None else job.money.ledger.budget / 1e9
     top = float((spent + reserved).max())
     # A budget far above all that was spent or reserved would press everything else against the axis.
     if budget is not None and budget <= 3 * top:
@@ -332,9 +332,9 @@ def draw_prediction(axes: Sequence[Axes], story: Story) -> None:
             axes[0],
             f"held ({unit})",
             [tuple(x / scale for x in one.seconds) for _, one in known],
-            job.run_seconds / scale,
+            job.progress.run_seconds / scale,
         ),
-        (axes[1], job.price_book.currency, [one.cost for _, one in known], job.ledger.spent / 1e9),
+        (axes[1], job.price_book.currency, [one.cost for _, one in known], job.money.ledger.spent / 1e9),
     ):
         if bounds:
             low, expected, high = zip(*bounds, bounds[-1], strict=True)

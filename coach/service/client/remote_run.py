@@ -78,7 +78,7 @@ class Joined(Foreground):
 
     async def _follow(self) -> None:
         """Wait for the next records."""
-        running = any(job.running for job in self.jobs.values())
+        running = any(job.attempts.running for job in self.jobs.values())
         wait = WAIT_FOR_PROGRESS if running else WAIT
         try:
             found = await asyncio.to_thread(self._client.records, self._names, self._seq, wait)

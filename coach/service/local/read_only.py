@@ -109,7 +109,7 @@ class ReadOnlyService(Service):
         held = {one.journal: name for name, one in self._past.items() if one.held and not one.job.ended}
         for name in held.values():
             jobs, nodes, taken = self.others(name)
-            if any(not job.ended and not job.pods for job in jobs.values()):
+            if any(not job.ended and not job.gang.pods for job in jobs.values()):
                 from coach.core.lifecycle.start_forecast import expected_starts
 
                 found |= expected_starts(jobs.values(), without(nodes, taken), self.handler.now())
@@ -171,8 +171,8 @@ def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:
 
 def _grown(before: StoredJob, now: StoredJob) -> bool:
     def seen(job: Job) -> object:
-        ledger, running = job.ledger, job.running
+        ledger, running = job.money.ledger, job.attempts.running
         token = running.token if running else ""
-        return job.state, job.reason, job.message, len(job.epochs), ledger, token, len(job.pods)
+        return job.state, job.reason, job.message, len(job.epochs), ledger, token, len(job.gang.pods)
 
     return before.held != now.held or seen(before.job) != seen(now.job)

@@ -105,7 +105,7 @@ class Views:
 
 def waits(job: Job) -> bool:
     """Whether what is said of a job depends on others: it waits for room."""
-    return not job.ended and not job.pods and not job.suspend
+    return not job.ended and not job.gang.pods and not job.stop.suspend
 
 
 def _json(value: Any) -> str:

@@ -21,7 +21,7 @@ def _node(node: Node, jobs: Mapping[str, Job]) -> schemas.NodeRow:
     used = node.capacity - free_on(node, jobs)
     held_by = []
     for job in jobs.values():
-        roles = Counter(pod.role for pod, held in job.pods.items() if held.pod.node == node.name)
+        roles = Counter(pod.role for pod, held in job.gang.pods.items() if held.pod.node == node.name)
         if roles:
             held_by.append(
                 schemas.Holding(
@@ -54,7 +54,7 @@ def queue_rows(jobs: Sequence[Job], first: int) -> list[schemas.QueueRow]:
                 position=position,
                 job=job.name,
                 priority=job.spec.priority,
-                since=iso(job.submitted_at),
+                since=iso(job.progress.submitted_at),
                 workers=job.minimum.workers,
                 servers=job.minimum.servers,
                 cpu=smallest.cpu,

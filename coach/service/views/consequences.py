@@ -27,12 +27,12 @@ def consequences(job: Job, of: Of, now: float) -> schemas.Consequences:
     """What `of` would do to `job` at `now` (seconds since 1970)."""
     refusal = _refusal(job, of)
     stops = of in (Of.CANCEL, Of.SUSPEND_NOW) and not refusal
-    order = job.running if stops and job.phase is Phase.RUNNING else None
+    order = job.attempts.running if stops and job.phase is Phase.RUNNING else None
     lost = None if order is None else job.ordinal(order.number, order.kind)
-    so_far = min(_unbilled(job, now), job.ledger.reserved) if not job.ended else 0
-    reserved = job.ledger.reserved if of in (Of.CANCEL, Of.SUSPEND, Of.SUSPEND_NOW) and not refusal else 0
+    so_far = min(_unbilled(job, now), job.money.ledger.reserved) if not job.ended else 0
+    reserved = job.money.ledger.reserved if of in (Of.CANCEL, Of.SUSPEND, Of.SUSPEND_NOW) and not refusal else 0
     back = max(0, reserved - so_far)
-    spent = job.ledger.spent + (so_far if reserved else 0)
+    spent = job.money.ledger.spent + (so_far if reserved else 0)
     return schemas.Consequences(
         of=of.value,
         allowed=not refusal,
@@ -55,7 +55,7 @@ def _refusal(job: Job, of: Of) -> str:
             refuse_resume(job, 1)
         elif job.ended:
             return f"{job.name} has ended already: {job.state.value}"
-        elif job.cancel:
+        elif job.stop.cancel:
             return f"{job.name} is being cancelled"
         elif of is not Of.CANCEL and over(job):
             return f"{job.name} is suspended already"
@@ -66,9 +66,9 @@ def _refusal(job: Job, of: Of) -> str:
 
 def _unbilled(job: Job, now: float) -> Money:
     """The price of what it holds since it was billed last."""
-    until = min(now, job.lease_until) if job.lease_until else now
-    seconds = max(0.0, until - job.billed_until) if job.billed_until else 0.0
-    return job.cost_until(job.billed_until + seconds)
+    until = min(now, job.money.lease_until) if job.money.lease_until else now
+    seconds = max(0.0, until - job.money.billed_until) if job.money.billed_until else 0.0
+    return job.cost_until(job.money.billed_until + seconds)
 
 
 def _words(  # noqa: PLR0917
@@ -85,19 +85,19 @@ def _words(  # noqa: PLR0917
     )
     if of is Of.RESUME:
         where = f"from {start}"
-        left = job.ledger.left
+        left = job.money.ledger.left
         rest = "" if left is None else f" It may spend at most {money(left)} more."
-        return f"It goes on {where}; {money(job.ledger.spent)} are spent so far.{rest}"
+        return f"It goes on {where}; {money(job.money.ledger.spent)} are spent so far.{rest}"
     if of is Of.ADD_BUDGET:
-        budget = job.ledger.budget or 0
-        running = "It goes on with the new one" if not (job.ended or job.suspend) else f"It is resumed: {kept}"
-        return f"Its budget is {money(budget)} now, {money(job.ledger.spent)} of it spent. {running}."
+        budget = job.money.ledger.budget or 0
+        running = "It goes on with the new one" if not (job.ended or job.stop.suspend) else f"It is resumed: {kept}"
+        return f"Its budget is {money(budget)} now, {money(job.money.ledger.spent)} of it spent. {running}."
     parts = []
-    if lost is not None and job.running is not None:
-        parts.append(f"{job.name_of(job.running)} is lost ({money(so_far)} so far)")
-    elif of is Of.SUSPEND and job.running is not None:
-        parts.append(f"{job.name_of(job.running)} is trained to its end first, and counts")
-    if of is Of.SUSPEND and job.running is not None:
+    if lost is not None and job.attempts.running is not None:
+        parts.append(f"{job.name_of(job.attempts.running)} is lost ({money(so_far)} so far)")
+    elif of is Of.SUSPEND and job.attempts.running is not None:
+        parts.append(f"{job.name_of(job.attempts.running)} is trained to its end first, and counts")
+    if of is Of.SUSPEND and job.attempts.running is not None:
         parts.append(f"what it does not use of {money(back)} reserved comes back")
     else:
         parts += [f"{money(back)} reserved come back"] if back else []

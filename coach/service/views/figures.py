@@ -34,7 +34,7 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
                 workers=one.order.allocation.workers,
                 servers=one.order.allocation.servers,
                 begin=one.order.at,
-                end=one.end if one.end is not None else max(one.order.at, job.ended_at or now),
+                end=one.end if one.end is not None else max(one.order.at, job.progress.ended_at or now),
                 counted=one.counted,
                 running=one.end is None and not job.ended,
             )

@@ -91,7 +91,7 @@ class Messages:
     def __init__(self, handler: Handler, journal: Journal) -> None:
         self._handler = handler
         self._journal = journal
-        self._nearly_spent = {name: job.ledger.budget for name, job in handler.jobs.items() if _nearly_spent(job)}
+        self._nearly_spent = {name: job.money.ledger.budget for name, job in handler.jobs.items() if _nearly_spent(job)}
         self._predictions = Predictions()
 
     def about(self, event: ev.Event, actions: Sequence[act.Action]) -> Iterator[dict[str, Any]]:
@@ -103,7 +103,7 @@ class Messages:
             elif isinstance(record, ev.MetricNotFound):
                 yield head | self._job("metric", self._handler.jobs[record.job], record.message)
             elif isinstance(record, act.SetStatus) and (job := self._handler.jobs[record.job]).ended:
-                spent = f"{amount(to_amount(job.ledger.spent))} {job.price_book.currency}"
+                spent = f"{amount(to_amount(job.money.ledger.spent))} {job.price_book.currency}"
                 yield head | self._job("job", job, f"{job.state}, {spent} spent; {job.message}")
             elif isinstance(record, act.RunEpoch) and (found := record.job_forecast) is not None:
                 job = self._handler.jobs[record.job]
@@ -111,11 +111,11 @@ class Messages:
                     yield head | self._job("prediction", job, changed) | {"seconds": found.seconds, "cost": found.cost}
         of = self._handler.jobs.get(event.job)
         if of is not None and not of.ended and _nearly_spent(of):
-            budget = of.ledger.budget
+            budget = of.money.ledger.budget
             if self._nearly_spent.get(of.name) != budget:
                 self._nearly_spent[of.name] = budget
                 head = {"id": f"{self._journal.identity}-{self._journal.last_seq()}-b", "at": iso(event.at)}
-                spent = spent_of(of.ledger.spent, budget, of.price_book.currency)
+                spent = spent_of(of.money.ledger.spent, budget, of.price_book.currency)
                 yield head | self._job("budget", of, f"over {NEARLY_SPENT:.0%} of its budget: {spent} spent")
 
     def _account(self, record: act.NoticeAccount) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Messages:
 
 
 def _nearly_spent(job: Job) -> bool:
-    return job.ledger.budget is not None and job.ledger.spent >= NEARLY_SPENT * job.ledger.budget
+    return job.money.ledger.budget is not None and job.money.ledger.spent >= NEARLY_SPENT * job.money.ledger.budget
 
 
 async def _send_all(receiver: str, waiting: asyncio.Queue[dict[str, Any] | None], pauses: Sequence[float]) -> None:

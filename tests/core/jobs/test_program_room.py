@@ -58,7 +58,7 @@ class Cluster:
                 self.send(ev.PodsReleased(self.now, "job", action.pods))
 
     def missing(self) -> list[PodId]:
-        return [pod for pod, held in self.job.pods.items() if not (held.ready or held.releasing)]
+        return [pod for pod, held in self.job.gang.pods.items() if not (held.ready or held.releasing)]
 
     def start(self) -> None:
         """All pods that were ordered start."""
@@ -72,7 +72,7 @@ class Cluster:
             self.send(ev.PodPending(self.now, "job", pod, Reason.WAITING_CAPACITY, FULL))
 
     def report(self) -> None:
-        order = self.job.running
+        order = self.job.attempts.running
         assert order is not None
         self.now += 60.0 / order.allocation.workers
         loss = 1.0 / (1.0 + len(self.job.epochs))
@@ -87,21 +87,21 @@ class Cluster:
             if self.missing():
                 return
             self.report()
-        raise AssertionError(f"never more: {self.job.reasons}")
+        raise AssertionError(f"never more: {self.job.decision.reasons}")
 
 
 def test_workers_that_find_no_room_are_replaced_by_as_many_as_before_at_once() -> None:
     cluster = Cluster()
     cluster.start()
     cluster.grows()
-    wanted = cluster.job.desired
+    wanted = cluster.job.decision.desired
     assert wanted is not None and wanted > Allocation(1, 0)
     cluster.no_room()
     job = cluster.job
-    assert job.desired == Allocation(1, 0) and len(cluster.missing()) == 1, "the others are given back"
-    assert job.reasons[-1].kind is StepKind.DEGRADED and job.reasons[-1].reason == FULL
+    assert job.decision.desired == Allocation(1, 0) and len(cluster.missing()) == 1, "the others are given back"
+    assert job.decision.reasons[-1].kind is StepKind.DEGRADED and job.decision.reasons[-1].reason == FULL
     cluster.start()
-    assert job.running is not None and job.running.allocation == Allocation(1, 0)
+    assert job.attempts.running is not None and job.attempts.running.allocation == Allocation(1, 0)
 
 
 def test_a_change_pays_for_the_wait_that_the_queue_expects() -> None:
@@ -123,66 +123,70 @@ def ahead() -> Cluster:
     cluster.start()
     cluster.send(ev.WaitExpected(cluster.now, "job", 3600.0))
     for _ in range(60):
-        if cluster.job.ahead is not None:
+        if cluster.job.gang.ahead is not None:
             return cluster
         cluster.report()
-        assert cluster.job.running is not None and not cluster.missing()
+        assert cluster.job.attempts.running is not None and not cluster.missing()
     raise AssertionError("never more")
 
 
 def conserved(job: Job) -> None:
-    assert job.ledger.budget is not None
-    assert job.ledger.spent + job.ledger.reserved <= job.ledger.budget
-    assert job.ledger.spent == sum(job.charges.values())
+    assert job.money.ledger.budget is not None
+    assert job.money.ledger.spent + job.money.ledger.reserved <= job.money.ledger.budget
+    assert job.money.ledger.spent == sum(job.money.charges.values())
 
 
 def test_a_larger_gang_is_there_before_the_smaller_one_is_given_up_and_both_are_paid() -> None:
     cluster = ahead()
     job = cluster.job
-    larger = job.ahead
-    assert larger is not None and larger > Allocation(1, 0) == job.held
+    larger = job.gang.ahead
+    assert larger is not None and larger > Allocation(1, 0) == job.gang.held
     for _ in range(5):
-        order = job.running
+        order = job.attempts.running
         assert order is not None and order.allocation == Allocation(1, 0)
-        assert job.ledger.reserved == order.reservation + job.ahead_money
+        assert job.money.ledger.reserved == order.reservation + job.money.ahead
         cluster.report()
         conserved(job)
     asked = [one for one in cluster.actions if isinstance(one, act.QueueAhead)]
     assert [one.allocation for one in asked] == [larger], "it keeps its place in the queue"
     cluster.now += 5.0
-    began, spent = cluster.now, job.ledger.spent
+    began, spent = cluster.now, job.money.ledger.spent
     cluster.send(ev.AheadStarted(began, "job"))
     stop = cluster.actions[-1]
-    assert isinstance(stop, act.StopEpoch) and stop.reason is Reason.DISRUPTED and job.running is not None
+    assert isinstance(stop, act.StopEpoch) and stop.reason is Reason.DISRUPTED and job.attempts.running is not None
     cluster.now += 3.0
     old = job.cost_until(cluster.now)
-    (pod,) = job.pods
+    (pod,) = job.gang.pods
     cluster.send(ev.PodLost(cluster.now, "job", pod, Reason.FUNCTION_LOST, "it ended"))
     cluster.send(ev.EpochFailed(cluster.now, "job", stop.token, Reason.DISRUPTED, "makes way", 0))
     conserved(job)
     assert len(cluster.missing()) == larger.workers
     cluster.start()
-    assert job.running is not None and job.running.allocation == larger
-    assert job.ahead is None and job.ledger.reserved == job.running.reservation
+    assert job.attempts.running is not None and job.attempts.running.allocation == larger
+    assert job.gang.ahead is None and job.money.ledger.reserved == job.attempts.running.reservation
     both = old + job.spec.price_book.cost(job.spec.resources.total(larger), cluster.now - began, 0)
-    assert abs(job.ledger.spent - spent - both) <= 10, "from when it had its nodes"
+    assert abs(job.money.ledger.spent - spent - both) <= 10, "from when it had its nodes"
     conserved(job)
 
 
 def test_a_larger_gang_that_does_not_come_is_paid_while_it_was_there() -> None:
     cluster = ahead()
-    job, larger = cluster.job, cluster.job.ahead
+    job, larger = cluster.job, cluster.job.gang.ahead
     assert larger is not None
     cluster.send(ev.AheadStarted(cluster.now, "job"))
-    spent = job.ledger.spent
+    spent = job.money.ledger.spent
     cluster.now += 7.0
     cluster.send(ev.AheadLost(cluster.now, "job", "a node failed"))
-    assert job.ledger.spent - spent == job.spec.price_book.cost(job.spec.resources.total(larger), 7.0, 0)
-    assert job.ahead is None and job.running is not None and job.ledger.reserved == job.running.reservation
+    assert job.money.ledger.spent - spent == job.spec.price_book.cost(job.spec.resources.total(larger), 7.0, 0)
+    assert (
+        job.gang.ahead is None
+        and job.attempts.running is not None
+        and job.money.ledger.reserved == job.attempts.running.reservation
+    )
     conserved(job)
-    while cluster.now + 60.0 < job.missed_at + NO_ROOM_SECONDS:
+    while cluster.now + 60.0 < job.decision.missed_at + NO_ROOM_SECONDS:
         cluster.report()
-        assert job.ahead is None or job.ahead < larger, "a refused one is not asked for at once"
+        assert job.gang.ahead is None or job.gang.ahead < larger, "a refused one is not asked for at once"
 
 
 @pytest.mark.parametrize("event", [ev.CancelRequested(1e4, "job"), ev.SuspendRequested(1e4, "job", now=True)])
@@ -190,10 +194,10 @@ def test_a_job_that_ends_has_nothing_queued(event: ev.JobEvent) -> None:
     cluster = ahead()
     job = cluster.job
     cluster.send(event)
-    assert job.running is not None
+    assert job.attempts.running is not None
     reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelRequested) else Reason.SUSPENDED
-    cluster.send(ev.EpochFailed(cluster.now + 1.0, "job", job.running.token, reason, "", 0))
-    assert job.ahead is None and job.ledger.reserved == 0 and not job.pods
+    cluster.send(ev.EpochFailed(cluster.now + 1.0, "job", job.attempts.running.token, reason, "", 0))
+    assert job.gang.ahead is None and job.money.ledger.reserved == 0 and not job.gang.pods
     (asked, withdrawn) = (one for one in cluster.actions if isinstance(one, act.QueueAhead))
     assert asked.allocation is not None and withdrawn.allocation is None
 
@@ -202,19 +206,19 @@ def test_where_the_money_does_not_cover_both_the_larger_gang_is_not_queued() -> 
     cluster = Cluster(slurm={"queueAhead": True}, budget={"amount": 0.3, "currency": "USD"})
     cluster.start()
     cluster.send(ev.WaitExpected(cluster.now, "job", 0.0))
-    while cluster.job.running is not None and not cluster.missing():
+    while cluster.job.attempts.running is not None and not cluster.missing():
         cluster.report()
         conserved(cluster.job)
     queued = [one for one in cluster.actions if isinstance(one, act.QueueAhead) and one.allocation is not None]
-    assert all(one.reservation < cluster.job.ledger.budget for one in queued)
+    assert all(one.reservation < cluster.job.money.ledger.budget for one in queued)
 
 
 def test_a_handler_that_starts_has_nothing_queued() -> None:
     cluster = ahead()
     job = cluster.job
-    assert job.running is not None
-    cluster.send(ev.HandlerStarted(cluster.now, NODES, kept=tuple(job.pods), programs_outlive=True))
-    assert job.ahead is None and job.ledger.reserved == job.running.reservation
+    assert job.attempts.running is not None
+    cluster.send(ev.HandlerStarted(cluster.now, NODES, kept=tuple(job.gang.pods), programs_outlive=True))
+    assert job.gang.ahead is None and job.money.ledger.reserved == job.attempts.running.reservation
 
 
 @given(st.lists(st.sampled_from(["report", "start", "there", "lost", "no room", "fail", "pod", "wait"]), max_size=60))
@@ -224,9 +228,9 @@ def test_whatever_happens_to_a_gang_that_is_queued_ahead_the_money_is_kept(story
     job = cluster.job
     for what in story:
         cluster.now += 1.0
-        running, now = job.running, cluster.now
+        running, now = job.attempts.running, cluster.now
         match what:
-            case "report" if running is not None and job.stopping != running.token:
+            case "report" if running is not None and job.attempts.stopping != running.token:
                 cluster.report()
             case "start":
                 cluster.start()
@@ -238,17 +242,21 @@ def test_whatever_happens_to_a_gang_that_is_queued_ahead_the_money_is_kept(story
                 cluster.no_room()
             case "fail" if running is not None:
                 cluster.send(ev.EpochFailed(now, "job", running.token, Reason.DISRUPTED, "makes way", 0))
-            case "pod" if job.pods:
-                cluster.send(ev.PodLost(now, "job", next(iter(job.pods)), Reason.FUNCTION_LOST, "gone"))
+            case "pod" if job.gang.pods:
+                cluster.send(ev.PodLost(now, "job", next(iter(job.gang.pods)), Reason.FUNCTION_LOST, "gone"))
             case "wait":
                 cluster.send(ev.WaitExpected(now, "job", 60.0))
         conserved(job)
-        assert (job.ahead is None) == (job.ahead_money == 0) or job.ahead_since is not None
-        assert job.reserved >= 0 and (job.running is None or job.reserved <= job.running.reservation)
+        assert (job.gang.ahead is None) == (job.money.ahead == 0) or job.gang.ahead_since is not None
+        assert job.money.reserved >= 0 and (
+            job.attempts.running is None or job.money.reserved <= job.attempts.running.reservation
+        )
     cluster.send(ev.CancelRequested(cluster.now + 1.0, "job"))
-    if job.running is not None:
-        cluster.send(ev.EpochFailed(cluster.now + 2.0, "job", job.running.token, Reason.CANCELLED_BY_USER, "", 0))
-    assert job.ended and job.ahead is None and job.ledger.reserved == 0
+    if job.attempts.running is not None:
+        cluster.send(
+            ev.EpochFailed(cluster.now + 2.0, "job", job.attempts.running.token, Reason.CANCELLED_BY_USER, "", 0)
+        )
+    assert job.ended and job.gang.ahead is None and job.money.ledger.reserved == 0
     conserved(job)
 
 
@@ -256,7 +264,7 @@ def test_it_does_not_try_again_at_once_but_some_time_later() -> None:
     cluster = Cluster()
     cluster.start()
     cluster.grows()
-    missed, at = cluster.job.desired, cluster.now
+    missed, at = cluster.job.decision.desired, cluster.now
     assert missed is not None
     cluster.no_room()
     cluster.start()
@@ -264,7 +272,7 @@ def test_it_does_not_try_again_at_once_but_some_time_later() -> None:
         cluster.report()
         assert cluster.job.maximum.workers < missed.workers
         if cluster.missing():
-            assert cluster.job.desired is not None and cluster.job.desired < missed
+            assert cluster.job.decision.desired is not None and cluster.job.decision.desired < missed
             cluster.no_room()
             cluster.start()
     for _ in range(40):
@@ -283,10 +291,10 @@ def test_workers_that_wait_for_a_minute_are_given_up_whatever_they_wait_for() ->
     cluster.grows()
     for pod in cluster.missing():
         cluster.send(ev.PodPending(cluster.now, "job", pod, Reason.DRAINING, "pods end"))
-    assert cluster.job.desired != Allocation(1, 0), "it may fit at any moment"
+    assert cluster.job.decision.desired != Allocation(1, 0), "it may fit at any moment"
     cluster.now += 60.0
-    cluster.send(ev.TimerFired(cluster.now, "job", cluster.job.timer))
-    assert cluster.job.desired == Allocation(1, 0)
+    cluster.send(ev.TimerFired(cluster.now, "job", cluster.job.attempts.timer))
+    assert cluster.job.decision.desired == Allocation(1, 0)
 
 
 def test_the_fewest_workers_wait_for_their_room() -> None:
@@ -296,4 +304,4 @@ def test_the_fewest_workers_wait_for_their_room() -> None:
     assert (job.phase, job.reason, len(cluster.missing())) == (Phase.DEPLOYING, Reason.WAITING_CAPACITY, 2)
     cluster.now += 3600.0
     cluster.start()
-    assert job.running is not None and job.running.allocation == Allocation(2, 0)
+    assert job.attempts.running is not None and job.attempts.running.allocation == Allocation(2, 0)

@@ -308,13 +308,13 @@ class World(PodByPodDriver):
         if isinstance(action, act.ExtendEpoch):
             self._bill(action.job)
             self._change_book(action.job)
-            self.leases[action.job] = self.job(action.job).lease_until
+            self.leases[action.job] = self.job(action.job).money.lease_until
 
     def _ended(self, job: Job) -> None:
         """It stays."""
 
     def _fit(self, job: Job) -> tuple[Any, Any]:
-        return _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric, job.known_curves)
+        return _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric, job.models.known_curves)
 
     def _deploy(self, pod: Pod) -> None:
         assert pod.id not in self.pods, f"{pod.id.name} is there already"
@@ -340,9 +340,9 @@ class World(PodByPodDriver):
     def _release(self, action: act.ReleasePods) -> None:
         assert action.pods
         job = self.job(action.job)
-        if job.running is not None:
-            assert job.spec.elastic and job.running.kind is EpochKind.FULL
-            stopped = job.cancel or job.suspend or job.stopping == job.running.token
+        if job.attempts.running is not None:
+            assert job.spec.elastic and job.attempts.running.kind is EpochKind.FULL
+            stopped = job.stop.cancel or job.stop.suspend or job.attempts.stopping == job.attempts.running.token
             assert not stopped, "an epoch that is being stopped gives nothing"
         super()._release(action)
 
@@ -395,7 +395,7 @@ class World(PodByPodDriver):
         self._bill(order.job)
         self._billed[order.job] = {pod: pods[pod].pod for pod in order.pods}
         self._change_book(order.job)
-        self.leases[order.job] = self.job(order.job).lease_until
+        self.leases[order.job] = self.job(order.job).money.lease_until
         super()._run_epoch(order)
 
     def _mishap(self, epoch: Running, fate: Drawn) -> None:
@@ -438,7 +438,7 @@ class World(PodByPodDriver):
         for job in self.reducer.jobs.values():
             self._check_money(job)
             check_job(job, self.reducer.placement)
-            for held in job.pods.values():
+            for held in job.gang.pods.values():
                 # Where the kube-scheduler binds, a pod that is not ready has no node, or the one that it waits for.
                 if held.ready or self.reducer.placement is Placement.GANG:
                     used[held.pod.node] = used[held.pod.node] + held.pod.requests
@@ -447,17 +447,17 @@ class World(PodByPodDriver):
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
         # For a job whose models are being fitted, or that backs off, capacity may be kept before it holds any.
         live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in RESUMABLE]
-        waiting = [job.name for job in live if job.phase is Phase.IDLE and not job.timer]
+        waiting = [job.name for job in live if job.phase is Phase.IDLE and not job.attempts.timer]
         away = self.reducer.nodes.unavailable or self.reducer.nodes.taken
         assert not waiting or self.pods or len(waiting) < len(live) or away, (
             f"{waiting} wait for capacity that no job holds, or will"
         )
-        known = {pod: held for job in self.reducer.jobs.values() for pod, held in job.pods.items()}
+        known = {pod: held for job in self.reducer.jobs.values() for pod, held in job.gang.pods.items()}
         real = set(self.pods) | self.unreported
         # What was lost while it was being released is heard of when all of them are.
         lost = {pod for pod, held in known.items() if held.releasing} - real
         assert known.keys() - lost == real, "Coach knows of every pod there is, and of no other"
-        running = {job.name: job.running for job in self.reducer.jobs.values() if job.running}
+        running = {job.name: job.attempts.running for job in self.reducer.jobs.values() if job.attempts.running}
         assert running == self.epochs, "Coach knows of every epoch that runs, and of no other"
         if self.shadow:
             assert self.shadow.jobs == self.reducer.jobs, "state changes only through records"
@@ -471,7 +471,7 @@ class World(PodByPodDriver):
         match end.reason:
             case Reason.BUDGET_SPENT:
                 if "on the nodes that it has" in end.message:  # planned is without knowing which
-                    assert job.spec.prices == "nodes" and job.pods
+                    assert job.spec.prices == "nodes" and job.gang.pods
                     return
                 assert not affordable(job, job.minimum), "the smallest allocation's next epoch is covered"
                 assert "USD left" in end.message or "left it" in end.message or "account" in end.message
@@ -481,28 +481,28 @@ class World(PodByPodDriver):
                 assert job.hopeless >= HOPELESS_FITS and len(job.full_epochs) >= HOPELESS_EPOCHS
                 assert job.spec.stop_early and not worth_going_on(job)
             case Reason.CANCELLED_BY_USER:
-                assert job.cancel
+                assert job.stop.cancel
             case Reason.TIME_LIMIT:
-                assert job.run_seconds >= (job.spec.time_limit or 0)
+                assert job.progress.run_seconds >= (job.spec.time_limit or 0)
             case _ if end.reason.retry is Retry.BOUNDED:
                 again = job.spec.program is None or job.spec.program.resumes
-                assert not again or job.failures + 1 == MAX_FAILURES
+                assert not again or job.attempts.failures + 1 == MAX_FAILURES
 
     def _check_money(self, job: Job) -> None:
-        ledger = job.ledger
+        ledger = job.money.ledger
         assert ledger.spent >= 0 and ledger.reserved >= 0
         if ledger.budget is not None:
             assert ledger.spent + ledger.reserved <= ledger.budget, to_amount(ledger.spent)
-        assert sum(job.charges.values()) == ledger.spent
+        assert sum(job.money.charges.values()) == ledger.spent
         epochs = {epoch.token: epoch.cost for epoch in job.epochs}
-        assert all(job.charges.get(token, 0) == cost for token, cost in epochs.items())
+        assert all(job.money.charges.get(token, 0) == cost for token, cost in epochs.items())
 
     def _check_accounts(self) -> None:
         """No account is overdrawn in its present period, by books of its own: the settlements of the history."""
         accounts, jobs = self.reducer.accounts, self.reducer.jobs
         for account in accounts.known.values():
             names = {job.name for job in jobs.values() if account in accounts.of(job)}
-            reserved = sum(jobs[name].ledger.reserved for name in names)
+            reserved = sum(jobs[name].money.ledger.reserved for name in names)
             start = account.period.start(self.now)
             spent = sum(
                 record.amount
@@ -517,16 +517,16 @@ class World(PodByPodDriver):
     def check_rest(self) -> None:
         """What holds once no event is left: all jobs have ended or were stopped, and nothing is held."""
         for job in self.reducer.jobs.values():
-            stopped = job.suspend and job.phase is Phase.PAUSED and job.reason in RESUMABLE
+            stopped = job.stop.suspend and job.phase is Phase.PAUSED and job.reason in RESUMABLE
             assert job.ended or stopped, f"{job.name} waits for nothing: {job.phase} {job.reason} {job.message}"
-            assert not job.pods and job.ledger.reserved == 0
+            assert not job.gang.pods and job.money.ledger.reserved == 0
             self._check_bill(job)
         assert not self.pods, "no pod is left behind"
 
     def _check_bill(self, job: Job) -> None:
         """What was paid is what was held, from a gang's first epoch to its release, and each call."""
         least = self.cost[job.name] - self.unleased[job.name] + self.called[job.name] - self.begun_hours[job.name]
-        paid = to_amount(job.ledger.spent)
+        paid = to_amount(job.money.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
         dynamics = self.dynamics[job.name]
         # A shrinking gang waits for one release before it begins again or is released itself.
@@ -553,41 +553,41 @@ def check_job(job: Job, placement: Placement = Placement.GANG) -> None:
     smallest, largest = job.spec.limits
     assert [epoch.number for epoch in job.epochs] == list(range(1, len(job.epochs) + 1))
     assert len({epoch.token for epoch in job.epochs}) == len(job.epochs)
-    assert job.position == sum(epoch.report.samples for epoch in job.epochs)
-    assert job.weights == (job.epochs[-1].report.weights if job.epochs else None)
-    assert job.failures < MAX_FAILURES
-    assert job.attempts >= len(job.epochs)
+    assert job.progress.position == sum(epoch.report.samples for epoch in job.epochs)
+    assert job.progress.weights == (job.epochs[-1].report.weights if job.epochs else None)
+    assert job.attempts.failures < MAX_FAILURES
+    assert job.attempts.count >= len(job.epochs)
     *earlier, last = job.epochs or [None]
     if last is not None and last.kind is EpochKind.PROBE:
         before = sum(epoch.allocation == last.allocation and not epoch.report.workers_lost for epoch in earlier)
         assert before <= 1, "a point is measured again only where its one measurement may be mistaken"
-    assert (job.running is not None) == (job.phase is Phase.RUNNING)
-    assert (job.fit_token != "") == (job.phase is Phase.FITTING)
+    assert (job.attempts.running is not None) == (job.phase is Phase.RUNNING)
+    assert (job.models.fit_token != "") == (job.phase is Phase.FITTING)
     assert job.ended == (job.phase is Phase.ENDED)
     if job.phase is Phase.DEPLOYING:
-        assert job.pods, "it waits for pods that are there"
-        unready = any(not held.ready for held in job.pods.values())
+        assert job.gang.pods, "it waits for pods that are there"
+        unready = any(not held.ready for held in job.gang.pods.values())
         endless = placement is Placement.DEFAULT and unready  # until the kube-scheduler finds nodes
-        assert job.timer or endless or any(held.releasing for held in job.pods.values())
+        assert job.attempts.timer or endless or any(held.releasing for held in job.gang.pods.values())
     if job.phase is Phase.PAUSED:
-        assert job.timer or job.reason in RESUMABLE
+        assert job.attempts.timer or job.reason in RESUMABLE
     if job.phase is Phase.ENDING:
-        assert job.ending and job.pods and all(held.releasing for held in job.pods.values())
+        assert job.decision.ending and job.gang.pods and all(held.releasing for held in job.gang.pods.values())
     if job.phase is Phase.IDLE:
-        assert all(held.releasing for held in job.pods.values()), "who waits for room holds none"
-    if job.running:
-        held = Allocation(*job.running.allocation)
+        assert all(held.releasing for held in job.gang.pods.values()), "who waits for room holds none"
+    if job.attempts.running:
+        held = Allocation(*job.attempts.running.allocation)
         assert smallest.workers <= held.workers <= largest.workers, "no partial gang"
         assert smallest.servers <= held.servers <= largest.servers, "no partial gang"
-        roles = Counter(pod.role for pod in job.running.pods)
+        roles = Counter(pod.role for pod in job.attempts.running.pods)
         assert (roles["worker"], roles["server"], roles["scheduler"]) == (
             *held,
             job.spec.resources.schedulers,
         )
-        assert job.ledger.reserved >= 0
-        leaving = {pod for pod, held in job.pods.items() if held.releasing}
-        assert not leaving or (job.spec.elastic and leaving.isdisjoint(job.running.pods))
-        present = [pod for pod in job.running.pods if pod in job.pods]
-        assert all(job.pods[pod].ready for pod in present)
+        assert job.money.ledger.reserved >= 0
+        leaving = {pod for pod, held in job.gang.pods.items() if held.releasing}
+        assert not leaving or (job.spec.elastic and leaving.isdisjoint(job.attempts.running.pods))
+        present = [pod for pod in job.attempts.running.pods if pod in job.gang.pods]
+        assert all(job.gang.pods[pod].ready for pod in present)
     if job.ended:
-        assert not job.pods and job.running is None and job.ledger.reserved == 0
+        assert not job.gang.pods and job.attempts.running is None and job.money.ledger.reserved == 0

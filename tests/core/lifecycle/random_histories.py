@@ -372,8 +372,8 @@ def _strike(world: World, fault: Fault) -> None:
         world.send(ev.CancelRequested(world.now, fault.job))
         return
     match fault.kind:
-        case "lose" if job.pods:
-            world.lose(sorted(job.pods)[fault.number % len(job.pods)])
+        case "lose" if job.gang.pods:
+            world.lose(sorted(job.gang.pods)[fault.number % len(job.gang.pods)])
         case "again":
             answers = (
                 ev.EpochFinished,
@@ -400,7 +400,7 @@ def _strike(world: World, fault: Fault) -> None:
         case "interrupt" | "stop":
             world.suspend(job.name, now=fault.kind == "stop")
         case "resume":
-            left = (job.ledger.budget or 0) * fault.number // 25
+            left = (job.money.ledger.budget or 0) * fault.number // 25
             world.resume(job.name, left)
         case "early":
             # An epoch that fails for a reason of its own, just now.
@@ -425,12 +425,12 @@ def main(count: int, seed: int, drawn: Callable[[Draws], Scenario] = draw) -> in
         for job in world.reducer.jobs.values():
             counts["jobs"] += 1
             counts["epochs"] += len(job.epochs)
-            counts["failed attempts"] += job.attempts - len(job.epochs)
+            counts["failed attempts"] += job.attempts.count - len(job.epochs)
             states[job.state.value] += 1
             counts["with an account"] += bool(world.reducer.accounts.of(job))
-            if job.ledger.budget is not None:
+            if job.money.ledger.budget is not None:
                 counts["with a budget"] += 1
-                counts["overshoots"] += job.ledger.spent > job.ledger.budget
+                counts["overshoots"] += job.money.ledger.spent > job.money.ledger.budget
         counts["waits for an account"] += sum(
             isinstance(record, act.SetStatus) and record.reason is Reason.ACCOUNT_SPENT for record in world.history
         )

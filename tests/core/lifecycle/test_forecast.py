@@ -89,15 +89,15 @@ def know(job: Job, speed: float, *, noise: float = 0.0) -> Job:
 
 
 def measured(job: Job, *points: SpeedPoint) -> Job:
-    job.surface = FittedSpeed(fit_speed(points).to_dict())
+    job.models.surface = FittedSpeed(fit_speed(points).to_dict())
     return job
 
 
 def curved(job: Job, values: Sequence[float], times: int) -> Job:
     """With a curve through `values`, fitted so many times in a row after full epochs."""
     points = [CurvePoint(e.epochs_trained, value) for e, value in zip(job.epochs, values, strict=True)]
-    job.curve = FittedCurve(fit_convergence(points, "loss").to_dict(), job.epochs_trained)
-    job.full_epoch_curves = (job.curve,) * times
+    job.models.curve = FittedCurve(fit_convergence(points, "loss").to_dict(), job.epochs_trained)
+    job.models.full_epoch_curves = (job.models.curve,) * times
     return job
 
 
@@ -129,9 +129,9 @@ def test_the_first_probe_is_the_smallest_allocation(least: tuple[int, int], firs
 def test_what_no_cluster_state_could_hold_or_never_came_is_not_measured() -> None:
     job = job_of()
     assert points_left(job, lambda at: False) == []
-    job.missed = (Allocation(1, 1),)
+    job.decision.missed = (Allocation(1, 1),)
     assert points_left(job, lambda _: True) == [(1, 1)]
-    job.missed = (Allocation(1, 1),) * probing.PROBE_TRIES
+    job.decision.missed = (Allocation(1, 1),) * probing.PROBE_TRIES
     assert points_left(job, lambda _: True) == []
 
 
@@ -187,7 +187,7 @@ def _with_all_probing_done() -> Job:
 
 def _never_came() -> Job:
     job = trained_job()
-    job.missed = (Allocation(2, 1),)
+    job.decision.missed = (Allocation(2, 1),)
     return job
 
 
@@ -217,7 +217,7 @@ def test_probes_have_no_share_in_epochs_that_only_a_curve_promises() -> None:
     for epoch in range(22):
         add(job, loss=2.0 * 0.995**epoch, seconds=20.0)
     job = curved(measured(job, *job.speed_points()), [epoch.report.loss or 0.0 for epoch in job.epochs], 3)
-    job.run_seconds = 20.0 * job.epochs_trained
+    job.progress.run_seconds = 20.0 * job.epochs_trained
     assert forecast.remaining(job).epochs.expected > 500.0
     assert probing.probe_share(job, forecast.remaining(job)) == pytest.approx(0.1 * 23.5 - 1.5)
 
@@ -384,7 +384,7 @@ def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
     size = probe_size(job)
     # At 1000 s an epoch 0.03 of it takes 30 s.
     assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
-    job.surface = None
+    job.models.surface = None
     size = probe_size(job)
     assert size == (pytest.approx(max(expected or 0.0, probing.SMALLEST_PROBE)), 30.0), "the first there must be"
 
@@ -420,7 +420,7 @@ def test_an_epoch_of_known_speed_may_take_thrice_its_upper_bound_and_ten_seconds
 def test_an_attempt_after_a_failure_has_twice_as_long() -> None:
     job = measured(mini(job_of(), (1, 1)), SpeedPoint(1, 1, 0.05))
     usual = forecast.terms(job, Allocation(1, 1), 1.0, None)
-    job.failures = 2
+    job.attempts.failures = 2
     later = forecast.terms(job, Allocation(1, 1), 1.0, None)
     assert usual is not None and later is not None and later.deadline == pytest.approx(4 * usual.deadline)
 
@@ -455,15 +455,15 @@ def test_what_is_reserved_pays_for_all_that_may_happen_until_the_lease_ends(
 ) -> None:
     prices = {"name": "p", "currency": "USD", "vcpuSecond": rate, "gibSecond": rate, "invocation": call}
     job = job_of(budget=usd(budget), prices=prices)
-    job.ledger.spent = round(to_money(budget) * spent)
+    job.money.ledger.spent = round(to_money(budget) * spent)
     if known:
         know(job, 1 / seconds)
     at = Allocation(workers, 1)
     terms = forecast.terms(job, at, 1.0, timed if workers == 1 else None)
     if terms is None:
         return
-    assert job.ledger.budget is not None
-    assert job.ledger.spent + terms.reservation <= job.ledger.budget, "no overshoot, by construction"
+    assert job.money.ledger.budget is not None
+    assert job.money.ledger.spent + terms.reservation <= job.money.ledger.budget, "no overshoot, by construction"
     assert terms.deadline > 0
     pods = workers + 2
     calls = int(pods * (forecast.CALLS_TO_START + forecast.CALLS_PER_SECOND * terms.deadline))
@@ -472,7 +472,7 @@ def test_what_is_reserved_pays_for_all_that_may_happen_until_the_lease_ends(
     assert most <= terms.reservation
     if terms.predicted is not None:
         assert terms.deadline >= terms.predicted.high, "it is not started to be killed"
-    job.ledger.reserve(terms.reservation)
+    job.money.ledger.reserve(terms.reservation)
 
 
 @pytest.mark.parametrize(
@@ -507,19 +507,19 @@ def test_without_prices_no_budget_binds() -> None:
 @pytest.mark.parametrize("formed", [False, True])
 def test_what_is_said_to_be_needed_is_what_an_epoch_is_refused_below(formed: bool) -> None:
     job = add(know(job_of(budget=usd(10_000.0), prices=PRICES), 0.1))
-    job.group = "g" if formed else ""
+    job.gang.group = "g" if formed else ""
     _, cost = forecast.minimum_reservation(job, job.minimum)
-    assert job.ledger.budget is not None
-    job.ledger.spent = job.ledger.budget - cost - to_money(0.01)
+    assert job.money.ledger.budget is not None
+    job.money.ledger.spent = job.money.ledger.budget - cost - to_money(0.01)
     assert forecast.terms(job, job.minimum, 1.0, None) is not None
-    job.ledger.spent = job.ledger.budget - cost + to_money(0.01)
+    job.money.ledger.spent = job.money.ledger.budget - cost + to_money(0.01)
     assert forecast.terms(job, job.minimum, 1.0, None) is None
 
 
 @pytest.mark.parametrize(("failures", "deadline"), [(0, 21_900.0), (1, 86_700.0), (2, 345_900.0)])
 def test_a_whole_epoch_of_unknown_speed_may_take_long_and_longer_each_time(failures: int, deadline: float) -> None:
     job = job_of()
-    job.failures = failures
+    job.attempts.failures = failures
     terms = forecast.terms(job, Allocation(2, 2), 1.0, None)
     assert terms is not None and terms.deadline == deadline and terms.predicted is None
     part = forecast.terms(job, Allocation(2, 2), 0.05, None)
@@ -533,10 +533,10 @@ def test_a_timed_probe_may_take_thrice_its_time_and_what_the_first_epoch_fetches
 
 def test_a_time_limit_shortens_the_deadline_but_not_below_what_is_predicted() -> None:
     job = add(know(job_of(timeLimit="100s"), 0.1))
-    job.run_seconds = 80.0
+    job.progress.run_seconds = 80.0
     terms = forecast.terms(job, job.minimum, 1.0, None)
     assert terms is not None and terms.deadline == pytest.approx(20.0)
-    job.run_seconds = 99.0
+    job.progress.run_seconds = 99.0
     terms = forecast.terms(job, job.minimum, 1.0, None)
     assert terms is not None and terms.predicted is not None
     assert terms.deadline == pytest.approx(terms.predicted.high + forecast.START_SECONDS)
@@ -546,7 +546,7 @@ def test_other_allocations_than_the_smallest_can_be_cheaper_and_wide_limits_are_
     job = add(job_of(budget=usd(1.0), prices=PRICES))
     # Twice the workers are three times as fast: the smallest may need 36 for an epoch, two workers 24.
     measured(job, *[SpeedPoint(1, 1, 0.05)] * 3, *[SpeedPoint(2, 1, 0.15)] * 3)
-    job.ledger.budget = to_money(25.0)
+    job.money.ledger.budget = to_money(25.0)
     assert not forecast.affordable(job, job.minimum)
     assert Allocation(2, 1) in forecast.others_affordable(job)
     wide = job_of(workers={"min": 1, "max": 1024}, servers={"min": 1, "max": 1024}, batchSize=4096)
@@ -580,7 +580,7 @@ def test_what_remains_is_at_least_what_the_stop_rule_still_asks_and_at_most_the_
 
 def test_the_epoch_budget_is_an_even_share_of_what_is_left() -> None:
     job = job_of(budget=usd(10.0), maxEpochs=10)
-    job.ledger.spent = to_money(4.0)
+    job.money.ledger.spent = to_money(4.0)
     assert epoch_budget(job) == pytest.approx(0.6)
     assert epoch_budget(job_of()) is None
 
@@ -589,7 +589,7 @@ def test_the_epoch_budget_is_an_even_share_of_what_is_left() -> None:
 def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: float) -> None:
     budget = {"budget": usd(20 * 32.0 * times), "prices": PRICES}  # an epoch at 1x1 costs 32
     job = trained_job(probes=[((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)], **budget)
-    left, plan = to_amount(job.ledger.left or 0), forecast.spending_plan(job)
+    left, plan = to_amount(job.money.ledger.left or 0), forecast.spending_plan(job)
     cheapest = min(forecast.predicted_cost(job, point) for point in forecast.allocations(job))
     allowed = epoch_budget(job)
     assert allowed is not None and plan is not None
@@ -648,7 +648,7 @@ def test_who_knows_the_epochs_keeps_less_money_for_them_while_the_curve_is_young
     plans = []
     for known in (None, 20.0):
         job = trained_job(probes=[((1, 1), 0.05), ((2, 1), 0.08)], **budget)
-        job.known_epochs = known
+        job.models.known_epochs = known
         losses = [1 / (0.05 * x + 0.5) + 0.05 for x in range(1, 7)]
         for loss in losses[2:]:  # after two probes
             add(job, loss=loss)
@@ -670,7 +670,7 @@ def falling_job(**changes: Any) -> Job:
 
 def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> None:
     job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
-    job.run_seconds, job.ledger.spent = 1000.0, to_money(500.0)
+    job.progress.run_seconds, job.money.ledger.spent = 1000.0, to_money(500.0)
     left, whole = forecast.remaining(job), forecast.whole_job(job)
     epochs, seconds = forecast.remaining(job).epochs, forecast.predicted_seconds(job, job.minimum, 1.0)
     assert left.seconds is not None and left.cost is not None and whole is not None and seconds is not None
@@ -701,7 +701,7 @@ def test_the_money_rule_reads_the_calibrated_numbers_that_people_are_told() -> N
     assert shown.high > own.high
     assert list(shown) == pytest.approx(list(calibrated(own, 6)))
     assert forecast.remaining(job).last == shown + 6.0
-    remain = forecast.chances_to_remain(job, job.curve)
+    remain = forecast.chances_to_remain(job, job.models.curve)
     assert remain[math.floor(shown.high)] == pytest.approx(TAIL, abs=0.03), "the same bound in the plan of its money"
 
 
@@ -726,7 +726,9 @@ def test_before_the_third_epoch_it_is_too_early_to_tell(epochs: int, shown: bool
         add(job, loss=loss)
     job = curved(job, losses, 1)
     assert (forecast.whole_job(job) is not None) == (forecast.time_left(job, 0.0) is not None) == shown
-    assert forecast.whole_job(replace(job, known_epochs=12.0)) is not None, "earlier jobs tell it"
+    assert forecast.whole_job(replace(job, models=replace(job.models, known_epochs=12.0))) is not None, (
+        "earlier jobs tell it"
+    )
 
 
 def test_a_target_without_a_chance_has_no_time_either() -> None:
@@ -750,8 +752,8 @@ def test_a_program_without_a_target_is_not_taken_to_use_up_its_budget() -> None:
 
 def test_nothing_is_predicted_of_the_whole_job_without_its_curve_or_its_speed() -> None:
     job = falling_job(target={"loss": 0.2})
-    assert forecast.whole_job(replace(job, surface=None)) is None
-    assert forecast.whole_job(replace(job, curve=None)) is None
+    assert forecast.whole_job(replace(job, models=replace(job.models, surface=None))) is None
+    assert forecast.whole_job(replace(job, models=replace(job.models, curve=None))) is None
     assert forecast.whole_job(falling_job(target={"loss": 1e-9})) is None, "it levels off above its target"
 
 
@@ -759,8 +761,8 @@ def test_a_job_without_a_target_is_predicted_to_spend_no_more_than_its_budget() 
     document = spec(budget=usd(2000.0), prices=PRICES, objective="best-loss")
     del document["spec"]["target"]
     job = know(submitted(ev.JobSubmitted(0.0, "job", document, "file:///c")), 0.1)
-    job.ledger.spent = to_money(500.0)
-    job.desired = job.maximum
+    job.money.ledger.spent = to_money(500.0)
+    job.decision.desired = job.maximum
     whole = forecast.whole_job(job)
     assert whole is not None
     assert 500.0 < whole.cost[0] < whole.cost[1] <= whole.cost[2] <= 2000.0
@@ -878,7 +880,7 @@ def test_an_accuracy_is_reached_from_below() -> None:
 @pytest.mark.parametrize(("ran", "over"), [(99.9, False), (100.0, True), (250.0, True)])
 def test_the_time_limit_counts_the_time_that_a_gang_was_held(ran: float, over: bool) -> None:
     job = job_of(timeLimit="100s")
-    job.run_seconds = ran
+    job.progress.run_seconds = ran
     found = stopping_rules.stop_decision(job)
     assert (found is not None and found[0] is Reason.TIME_LIMIT) == over
 
@@ -893,7 +895,7 @@ def test_the_epoch_limit_counts_full_epochs_and_names_the_best() -> None:
 
 def test_a_target_held_at_the_last_moment_is_reached() -> None:
     job = job_of(maxEpochs=3, timeLimit="10s")
-    job.run_seconds = 11.0
+    job.progress.run_seconds = 11.0
     for _ in range(3):
         add(job, loss=0.1)
     found = stopping_rules.stop_decision(job)
@@ -906,7 +908,7 @@ UNLIMITED = {"unlimited": True}
 def flat(epochs: int, fits: int, first: float = 2.0, spent: float = 0.0, **spec: Any) -> Job:
     """A job whose loss began at `first` and is at 0.9 since, with so many fits; its target is 0.3."""
     job = job_of(**({"budget": UNLIMITED} | spec))
-    job.ledger.spent = to_money(spent)
+    job.money.ledger.spent = to_money(spent)
     for number in range(epochs):
         add(job, loss=0.9 + 0.001 * (number % 2) if number else first)
     return curved(job, [e.report.loss for e in job.epochs], fits)
@@ -981,7 +983,7 @@ def test_who_says_so_is_not_ended_early_with_a_target_either() -> None:
 
 def test_money_left_is_said_as_it_is() -> None:
     job = job_of(budget=usd(2.0))
-    assert job.ledger.left is not None and to_amount(job.ledger.left) == 2.0
+    assert job.money.ledger.left is not None and to_amount(job.money.ledger.left) == 2.0
 
 
 def test_a_job_whose_curve_sees_no_way_is_not_taken_to_be_at_its_end() -> None:

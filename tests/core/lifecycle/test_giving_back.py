@@ -41,8 +41,8 @@ def two_jobs(
     dynamics = replace(SLOW, rescale_seconds=rescale, stop_seconds=20.0)
     own = common | {"workers": {"min": 1, "max": 3}, "target": {"loss": 0.12}} | more
     world.submit(spec("long", **own), dynamics)
-    world.run(until=lambda: len(world.job("long").full_epochs) == 2 and world.job("long").running is not None)
-    assert world.job("long").running.allocation == Allocation(3, 1)
+    world.run(until=lambda: len(world.job("long").full_epochs) == 2 and world.job("long").attempts.running is not None)
+    assert world.job("long").attempts.running.allocation == Allocation(3, 1)
     _wait(world, 20.0)
     before(world)
     for name in names:
@@ -63,13 +63,13 @@ def test_a_job_that_waits_gets_a_worker_in_the_middle_of_an_epoch(chosen: str) -
     (given,) = world.taken(act.ReleasePods, "long")
     order, long = world.orders("long")[-1], world.job("long")
     assert [pod.name for pod in given.pods] == ["long-worker-2"]
-    assert long.running is not None and long.running.token == order.token, "its epoch goes on"
-    assert (long.running.allocation, long.held) == (Allocation(2, 1), Allocation(2, 1))
+    assert long.attempts.running is not None and long.attempts.running.token == order.token, "its epoch goes on"
+    assert (long.attempts.running.allocation, long.gang.held) == (Allocation(2, 1), Allocation(2, 1))
     assert (long.reason, long.message.partition(":")[0]) == (Reason.TRAINING_EPOCH, "with 2x1, for late")
     assert world.orders("late")[0].at - given.at < 2.0
     settled = [one for one in world.taken(act.Settle, "long") if one.token == order.token]
     assert len(settled) == 1, "from then on the pod costs nothing"
-    world.run(until=lambda: long.running is None or long.running.token != order.token)
+    world.run(until=lambda: long.attempts.running is None or long.attempts.running.token != order.token)
     epoch = next(one for one in long.epochs if one.token == order.token)
     assert (epoch.fraction, epoch.report.workers_lost, epoch.allocation) == (1.0, 1, Allocation(2, 1))
     world.cancel("long")
@@ -98,7 +98,7 @@ def test_two_that_wait_get_a_worker_each() -> None:
         ["long-worker-1"],
     ]
     assert world.orders("late") and world.orders("later")
-    assert world.job("long").held == Allocation(1, 1)
+    assert world.job("long").gang.held == Allocation(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_two_that_wait_get_a_worker_each() -> None:
 )
 def test_an_epoch_that_is_being_stopped_gives_nothing(stop: Callable[[World], object]) -> None:
     world = two_jobs(before=stop)
-    assert world.job("long").running is not None
+    assert world.job("long").attempts.running is not None
     assert not world.taken(act.ReleasePods, "long") and not world.orders("late")
 
 
 def test_the_rest_of_the_epoch_has_to_end_before_its_deadline() -> None:
     world = two_jobs(rescale=60.0)
     job, now, less = world.job("long"), world.now, Allocation(1, 1)
-    assert job.running is not None and job.running.kind is EpochKind.FULL
+    assert job.attempts.running is not None and job.attempts.running.kind is EpochKind.FULL
     assert giving_back.may_shrink(job, less, now)
-    assert not any(giving_back.may_shrink(job, other, now) for other in (None, job.held, Allocation(4, 1)))
+    assert not any(giving_back.may_shrink(job, other, now) for other in (None, job.gang.held, Allocation(4, 1)))
     # With one worker the rest takes up to 200 s.
-    job.running = replace(job.running, deadline=now - job.running.at + 150.0)
+    job.attempts.running = replace(job.attempts.running, deadline=now - job.attempts.running.at + 150.0)
     assert not giving_back.may_shrink(job, less, now) and giving_back.may_shrink(job, Allocation(2, 1), now)

@@ -25,7 +25,7 @@ def requests(worker: str, others: str) -> dict[str, Any]:
 
 def by_node(job: Job) -> dict[str, int]:
     """How many of its pods each node has."""
-    places = [held.pod.node for held in job.pods.values()]
+    places = [held.pod.node for held in job.gang.pods.values()]
     return {node: places.count(node) for node in sorted(set(places))}
 
 
@@ -37,7 +37,7 @@ def spread(large: str, count: int = 1) -> World:
     world = World.of(nodes(2, 2.0), shadow=True)
     for name, worker in (("first", "1250m"), ("other", "500m")):
         world.submit(spec(name, maxEpochs=6, target={"loss": 0.01}, resources=requests(worker, "100m"), **ONE), SHORT)
-    while not world.job("other").pods:
+    while not world.job("other").gang.pods:
         world.step()
     workers = {"workers": {"min": 3, "max": 3}, "servers": ONE["servers"]}
     world.submit(spec("runs", target={"loss": 1.0}, resources=requests("450m", "100m"), **workers), LONG)
@@ -53,9 +53,9 @@ def spread(large: str, count: int = 1) -> World:
 
 def test_one_worker_moves_and_the_job_that_waits_starts() -> None:
     world = spread("1850m")
-    assert not world.job("waits").pods, "1.55 and 1.3 cores are free, its worker needs 1.85"
+    assert not world.job("waits").gang.pods, "1.55 and 1.3 cores are free, its worker needs 1.85"
     before = len(world.job("runs").epochs)
-    while not world.job("waits").pods:
+    while not world.job("waits").gang.pods:
         world.step()
     assert len(world.job("runs").epochs) <= before + 2
     assert by_node(world.job("waits")) == {"node-0": 3}
@@ -67,10 +67,10 @@ def test_one_worker_moves_and_the_job_that_waits_starts() -> None:
 def test_nothing_moves_for_a_job_that_waits_for_something_else() -> None:
     world = spread("1850m")
     runs, waits = world.job("runs"), world.job("waits")
-    assert runs.desired is not None and waits.reason is Reason.WAITING_CAPACITY
-    assert world.reducer._cluster.aside(runs, runs.desired) is not None
+    assert runs.decision.desired is not None and waits.reason is Reason.WAITING_CAPACITY
+    assert world.reducer._cluster.aside(runs, runs.decision.desired) is not None
     waits.reason = Reason.ACCOUNT_SPENT
-    assert world.reducer._cluster.aside(runs, runs.desired) is None
+    assert world.reducer._cluster.aside(runs, runs.decision.desired) is None
 
 
 def test_nothing_moves_where_that_makes_no_room() -> None:

@@ -28,7 +28,7 @@ def started(prices: Any, cluster: tuple[Node, ...] | None = None, **changes: Any
     one = World.of(cluster or nodes(1, 4.0), shadow=True)
     changes = {"budget": usd(100), "maxEpochs": 4, "target": {"loss": 0.01}, "policy": fixed} | changes
     one.submit(spec(prices=prices, **changes), SLOW)
-    one.run(until=lambda: one.job().running is not None)
+    one.run(until=lambda: one.job().attempts.running is not None)
     return one
 
 
@@ -46,8 +46,8 @@ def test_a_running_epoch_is_paid_as_it_was_reserved_and_the_next_one_by_the_new_
     part = 1.6 / 16.0  # of the machine's cores, the largest share
     before = one.orders()[0].reservation
     one.reprice("job", machine(7.2, cpu=16.0))
-    assert one.job().ledger.reserved == before
-    one.run(until=lambda: len(one.orders()) == 2 and one.job().running is not None)
+    assert one.job().money.ledger.reserved == before
+    one.run(until=lambda: len(one.orders()) == 2 and one.job().attempts.running is not None)
     for _, seconds, amount in paid(one):
         assert amount == pytest.approx(seconds * part * 0.001, abs=1e-8), "also the time until the next begins"
     second = one.orders()[1]
@@ -86,7 +86,7 @@ def test_a_job_that_cannot_pay_the_new_price_ends_within_its_budget() -> None:
     one = started(machine(3.6), budget=usd(2))
     one.reprice("job", machine(36_000.0))
     one.run()
-    assert one.job().ended and one.job().ledger.spent <= 2 * NANO
+    assert one.job().ended and one.job().money.ledger.spent <= 2 * NANO
     assert len(one.orders()) == 1
 
 
@@ -99,7 +99,7 @@ def test_a_program_under_way_pays_until_now_and_reserves_the_rest_by_the_new_pri
     content["spec"]["workers"] = {"min": 1, "max": 1}
     one = World.of(nodes(1, 4.0), shadow=True)
     one.submit(content, SLOW)
-    one.run(until=lambda: one.job().running is not None)
+    one.run(until=lambda: one.job().attempts.running is not None)
     one.reprice("job", machine(36.0, cpu=1.0))
     one.run(until=lambda: bool(one.taken(act.ExtendEpoch)))
     (settled,), (extended, *_) = one.taken(act.Settle), one.taken(act.ExtendEpoch)
@@ -107,7 +107,7 @@ def test_a_program_under_way_pays_until_now_and_reserves_the_rest_by_the_new_pri
     left = one.orders()[0].at + extended.deadline + LEASE_SECONDS - settled.until
     assert extended.reservation == pytest.approx(left * 0.01 * NANO, abs=2000)
     one.run()
-    assert one.job().ledger.spent > 0
+    assert one.job().money.ledger.spent > 0
 
 
 def test_an_hour_begun_is_reserved_and_paid_whole_and_only_once() -> None:
@@ -117,7 +117,7 @@ def test_an_hour_begun_is_reserved_and_paid_whole_and_only_once() -> None:
     job = one.job()
     held = one.taken(act.Settle)[-1].until - one.orders()[0].at
     hours = -(-held // 3600)
-    assert job.ledger.spent == hours * 3 * NANO, f"{held} s on one machine"
+    assert job.money.ledger.spent == hours * 3 * NANO, f"{held} s on one machine"
     assert sum(each.amount > 0 for each in one.taken(act.Settle)) <= hours
 
 
@@ -126,7 +126,7 @@ def test_money_for_an_hour_and_a_half_pays_one_hour() -> None:
     order = one.orders()[0]
     assert order.budget_bound and order.deadline < 3600 - LEASE_SECONDS
     one.run()
-    assert one.job().ended and one.job().ledger.spent == 4 * NANO
+    assert one.job().ended and one.job().money.ledger.spent == 4 * NANO
 
 
 def priced(*hours: float | None) -> tuple[Node, ...]:

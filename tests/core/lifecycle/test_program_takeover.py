@@ -51,40 +51,40 @@ def running(**program: Any) -> tuple[Reducer, Job]:
     report = EpochReport(1, 1, 0.9, None, "", 20.0, 0.0, mark=7)
     reported(reducer, ev.EpochFinished(120.0, "job", "job.1", report, 0))
     job = reducer.jobs["job"]
-    assert job.running is not None and job.running.number == 2
+    assert job.attempts.running is not None and job.attempts.running.number == 2
     return reducer, job
 
 
 def test_a_running_epoch_of_a_program_goes_on_under_the_next_handler() -> None:
     reducer, job = running()
-    order, reserved = job.running, job.ledger.reserved
+    order, reserved = job.attempts.running, job.money.ledger.reserved
     assert order is not None
     actions = reducer.react(ev.HandlerStarted(150.0, NODES, 125.0, kept=(WORKER,), programs_outlive=True))
     (timer,) = actions
     assert isinstance(timer, act.SetTimer), "its reservation is extended in time"
     assert (timer.at, timer.due) == (150.0, order.at + order.deadline - 5.0 - 10.0)
-    assert (job.running, job.ledger.reserved, job.phase) == (order, reserved, Phase.RUNNING)
-    assert job.last_failure is None and job.state is State.TRAINING
+    assert (job.attempts.running, job.money.ledger.reserved, job.phase) == (order, reserved, Phase.RUNNING)
+    assert job.attempts.last_failure is None and job.state is State.TRAINING
     report = EpochReport(1, 1, 0.05, None, "", 40.0, 0.0, mark=9)
     reported(reducer, ev.EpochFinished(160.0, "job", order.token, report, 0))
-    assert job.ending and job.ending[0] is Reason.TARGET_REACHED
+    assert job.decision.ending and job.decision.ending[0] is Reason.TARGET_REACHED
     price = job.spec.price_book.cost(Resources(1.0, 1.0), 60.0, 0)
-    assert abs(job.ledger.spent - price) <= 10, "paid from 100 to 160 s, also while there was no handler"
+    assert abs(job.money.ledger.spent - price) <= 10, "paid from 100 to 160 s, also while there was no handler"
 
 
 def test_a_timer_that_passed_meanwhile_fires_at_once() -> None:
     reducer, job = running()
-    assert job.running is not None
-    late = job.running.at + job.running.deadline - 5.0
+    assert job.attempts.running is not None
+    late = job.attempts.running.at + job.attempts.running.deadline - 5.0
     (timer,) = reducer.react(ev.HandlerStarted(late, NODES, kept=(WORKER,), programs_outlive=True))
     assert isinstance(timer, act.SetTimer) and timer.due == late
     (extended, *_) = reducer.react(ev.TimerFired(late, "job", timer.token))
-    assert isinstance(extended, act.ExtendEpoch) and extended.deadline > job.running.deadline - 1
+    assert isinstance(extended, act.ExtendEpoch) and extended.deadline > job.attempts.running.deadline - 1
 
 
 def test_a_program_between_two_epochs_begins_the_next_in_the_pods_it_has() -> None:
     reducer, job = running()
-    order = job.running
+    order = job.attempts.running
     assert order is not None
     report = EpochReport(1, 1, 0.8, None, "", 10.0, 0.0, mark=8)
     fit = next(
@@ -106,14 +106,14 @@ def test_a_program_between_two_epochs_begins_the_next_in_the_pods_it_has() -> No
 
 def test_a_program_that_ended_meanwhile_is_paid_as_long_as_it_may_have_run() -> None:
     reducer, job = running(resumes=True)
-    order = job.running
+    order = job.attempts.running
     assert order is not None
     later = order.at + order.deadline + 1000.0
     actions = reducer.react(ev.HandlerStarted(later, NODES, 125.0, programs_outlive=True))
     price = job.spec.price_book.cost(Resources(1.0, 1.0), 20.0 + order.deadline + 0.5, 0)
-    assert abs(job.ledger.spent - price) <= 10
+    assert abs(job.money.ledger.spent - price) <= 10
     assert [one for one in actions if isinstance(one, act.DeployPods)], "it is started again"
-    assert job.last_failure == (Reason.HANDLER_RESTARTED, "")
+    assert job.attempts.last_failure == (Reason.HANDLER_RESTARTED, "")
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_a_job_that_only_its_handler_suspended_is_taken_over() -> None:
     assert job.goes_on_in({WORKER: "uid-1"})
     reducer.react(ev.HandlerStarted(150.0, NODES, kept=(WORKER,), programs_outlive=True))
     assert reducer.react(ev.ResumeRequested(150.1, "job")) == []
-    assert job.running is not None and not job.suspend
+    assert job.attempts.running is not None and not job.stop.suspend

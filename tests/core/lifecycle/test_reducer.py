@@ -98,7 +98,7 @@ def test_curves_of_earlier_runs_are_in_every_fit_of_a_job() -> None:
     world.submit(spec(), FaultyDynamics(), known_curves=known)
     world.run()
     job = world.job()
-    assert job.convergence is not None and job.convergence.known == known
+    assert job.models.convergence is not None and job.models.convergence.known == known
     fits = [one.convergence for one in world.history if isinstance(one, ev.ModelsFitted) and one.convergence]
     assert fits and all(fit["known"] == [list(known[0])] for fit in fits)
 
@@ -156,7 +156,7 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
     fast = {(1, 1): 0.08, (1, 2): 0.095, (2, 1): 0.11, (2, 2): 0.125}
 
     def speed(workers: int, servers: int) -> float:
-        first = world.job().full_epochs == [] and world.job().kind is EpochKind.FULL
+        first = world.job().full_epochs == [] and world.job().decision.kind is EpochKind.FULL
         return fast[workers, servers] * (0.45 if first else 1.0)
 
     limits = {"workers": {"min": 1, "max": 2}, "servers": {"min": 1, "max": 2}}
@@ -182,7 +182,7 @@ BUDGETS = [0.00001, 0.0001, 0.0003, 0.0007, 0.0015, 0.003, 0.005, 0.009, 1.0]
 def test_whatever_the_budget_it_is_never_overspent_and_the_job_ends(amount: float, speed: Any) -> None:
     job = ended_world(FaultyDynamics(speed=speed), budget=usd(amount)).job()
     assert job.state in (State.SUCCEEDED, State.BUDGET_EXHAUSTED)
-    assert job.ledger.spent <= to_money(amount)
+    assert job.money.ledger.spent <= to_money(amount)
     if job.state is State.BUDGET_EXHAUSTED:
         assert not affordable(job, job.minimum)
     if amount >= 1.0:
@@ -206,15 +206,15 @@ def test_the_message_of_an_exhausted_budget_has_what_is_left_and_what_it_would_t
     job = ended_world(budget=usd(0.003)).job()
     said = re.fullmatch(r"([\d.]+) USD left, the next epoch at 1x1 may take [\d.]+ s and cost ([\d.]+)", job.message)
     assert said is not None
-    left = to_amount(to_money(0.003) - job.ledger.spent)
+    left = to_amount(to_money(0.003) - job.money.ledger.spent)
     assert left <= float(said[1]) < float(said[2]) and float(said[1]) - left < 1e-4, "but for the release"
-    assert job.weights is not None, "the checkpoint stays"
+    assert job.progress.weights is not None, "the checkpoint stays"
 
 
 def test_a_budget_too_small_for_one_epoch_is_said_before_anything_is_started_or_spent() -> None:
     world = ended_world(budget=usd(0.00002))
     job = world.job()
-    assert (job.state, job.ledger.spent, job.epochs) == (State.BUDGET_EXHAUSTED, 0, [])
+    assert (job.state, job.money.ledger.spent, job.epochs) == (State.BUDGET_EXHAUSTED, 0, [])
     assert not world.taken(act.DeployPods)
 
 
@@ -233,7 +233,7 @@ def test_an_epoch_that_uses_up_the_budget_is_stopped_there() -> None:
     last = world.orders()[-1]
     assert last.budget_bound and job.state is State.BUDGET_EXHAUSTED
     assert f"used up all {last.deadline:.1f} s" in job.message
-    left = to_money(0.0061) - job.ledger.spent
+    left = to_money(0.0061) - job.money.ledger.spent
     assert 0 <= left < 0.1 * to_money(0.0061)
 
 
@@ -242,9 +242,9 @@ def test_every_second_that_a_gang_is_held_is_charged_to_the_attempt_it_belongs_t
     job = world.job()
     settled = world.taken(act.Settle)
     assert {settle.charge for settle in settled} == {Charge.EPOCH, Charge.RELEASE}
-    assert sum(settle.amount for settle in settled) == job.ledger.spent == sum(job.charges.values())
-    assert sum(epoch.cost for epoch in job.epochs) == job.ledger.spent
-    paid = to_amount(job.ledger.spent)
+    assert sum(settle.amount for settle in settled) == job.money.ledger.spent == sum(job.money.charges.values())
+    assert sum(epoch.cost for epoch in job.epochs) == job.money.ledger.spent
+    paid = to_amount(job.money.ledger.spent)
     book = job.spec.price_book
     held = world.cost["job"] + book.invocation * world.calls["job"]
     assert held <= paid <= held * 1.02, "pods that came before their gang was complete are paid too"
@@ -287,9 +287,9 @@ def test_the_epoch_limit_counts_full_epochs() -> None:
 def test_without_a_target_the_money_buys_epochs_and_the_best_model() -> None:
     job = ended_world(target=None, budget=usd(0.02)).job()
     assert (job.state, job.reason) == (State.SUCCEEDED, Reason.BUDGET_USED)
-    assert 0 < job.ledger.spent <= job.ledger.budget
+    assert 0 < job.money.ledger.spent <= job.money.ledger.budget
     cheapest = min(epoch.cost for epoch in job.full_epochs)
-    assert job.ledger.left < 2 * cheapest, "no other epoch was to be had"
+    assert job.money.ledger.left < 2 * cheapest, "no other epoch was to be had"
     assert {epoch.allocation for epoch in job.full_epochs[3:]} == {job.minimum}, "speed buys nothing here"
     assert job.best is min(job.full_epochs, key=lambda epoch: epoch.report.loss)
     assert f"best loss {job.best.report.loss:.4g} in epoch {job.full_epochs.index(job.best) + 1}" in job.message
@@ -345,11 +345,11 @@ def test_the_time_limit_counts_the_time_a_gang_was_held_and_not_the_time_it_wait
     world.submit(spec(timeLimit="60s"))
     world.run()
     first, job = world.job("first"), world.job()
-    assert job.ended_at is not None and first.ended_at is not None
-    assert first.ended_at - first.submitted_at > 60
+    assert job.progress.ended_at is not None and first.progress.ended_at is not None
+    assert first.progress.ended_at - first.progress.submitted_at > 60
     assert job.reason is Reason.TIME_LIMIT
-    assert 60 <= job.run_seconds <= 60 + 15, "the last epoch may end, as far as it was predicted"
-    assert job.run_seconds == pytest.approx(job.ended_at - (job.started_at or 0.0), abs=0.2)
+    assert 60 <= job.progress.run_seconds <= 60 + 15, "the last epoch may end, as far as it was predicted"
+    assert job.progress.run_seconds == pytest.approx(job.progress.ended_at - (job.progress.started_at or 0.0), abs=0.2)
 
 
 def test_a_hang_in_the_last_seconds_of_the_time_limit_is_ended_by_it() -> None:
@@ -357,7 +357,7 @@ def test_a_hang_in_the_last_seconds_of_the_time_limit_is_ended_by_it() -> None:
     world = World.of(ROOMY)
     world.submit(spec(timeLimit="60s", policy={"name": "static", "workers": 1, "servers": 1}), dynamics)
     world.run()
-    assert world.job().reason is Reason.TIME_LIMIT and world.job().run_seconds < 75
+    assert world.job().reason is Reason.TIME_LIMIT and world.job().progress.run_seconds < 75
 
 
 def test_a_job_no_node_can_ever_hold_is_refused_at_once_with_the_numbers() -> None:
@@ -375,7 +375,7 @@ def test_a_group_stays_formed_as_long_as_its_members_do() -> None:
     world = ended_world(maxEpochs=6)
     for before, after in pairwise(world.orders()):
         assert (before.group == after.group) == (before.pods == after.pods)
-    assert len({order.group for order in world.orders()}) == world.job().groups
+    assert len({order.group for order in world.orders()}) == world.job().gang.groups
 
 
 def test_pods_are_started_and_ended_only_by_what_changes() -> None:
@@ -401,7 +401,7 @@ def test_models_are_fitted_after_every_epoch_and_the_next_step_waits_for_them() 
     world = ended_world(maxEpochs=3)
     fits = world.taken(act.FitModels)
     assert [fit.token for fit in fits] == [f"job.fit{n + 1}" for n in range(len(world.job().epochs))]
-    assert world.job().fitted == len(world.job().epochs)
+    assert world.job().models.fitted == len(world.job().epochs)
 
 
 def test_a_fit_that_knows_nothing_leaves_the_models_and_the_job_goes_on() -> None:
@@ -409,8 +409,8 @@ def test_a_fit_that_knows_nothing_leaves_the_models_and_the_job_goes_on() -> Non
     world.submit(spec(maxEpochs=3))
     world.run(until=lambda: world.job().phase is Phase.FITTING)
     job = world.job()
-    world.send(ev.ModelsFitted(world.now, "job", job.fit_token, None, None))
-    assert job.speed is None and job.kind is EpochKind.FULL, "it is not measured for ever"
+    world.send(ev.ModelsFitted(world.now, "job", job.models.fit_token, None, None))
+    assert job.speed is None and job.decision.kind is EpochKind.FULL, "it is not measured for ever"
     world.run()
     assert job.reason is Reason.EPOCH_LIMIT and job.speed is not None
 

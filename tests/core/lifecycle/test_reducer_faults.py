@@ -58,7 +58,7 @@ def test_a_failed_attempt_runs_again_from_the_last_checkpoint(reason: Reason) ->
     world = start(failing("job.3", reason=reason))
     world.run()
     job = world.job()
-    assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs) + 1
+    assert job.reason is Reason.EPOCH_LIMIT and job.attempts.count == len(job.epochs) + 1
     first, again = world.orders()[2:4]
     assert (again.number, again.position, again.weights_in) == (
         first.number,
@@ -67,7 +67,7 @@ def test_a_failed_attempt_runs_again_from_the_last_checkpoint(reason: Reason) ->
     )
     assert (first.attempt, again.attempt) == (1, 2) and again.token != first.token
     assert again.group != first.group, "a group that failed is not formed any more"
-    assert job.epochs[2].attempt == 2 and job.last_failure is None
+    assert job.epochs[2].attempt == 2 and job.attempts.last_failure is None
 
 
 @pytest.mark.parametrize("reason", CHECKPOINT_LOST)
@@ -83,8 +83,8 @@ def test_a_checkpoint_that_is_lost_costs_the_epoch_that_wrote_it(reason: Reason)
     assert again.position == world.orders()[3].position
     assert [epoch.number for epoch in job.epochs] == list(range(1, 7)), "none twice, none missing"
     assert [e.report.loss for e in job.epochs] == [e.report.loss for e in calm.job().epochs]
-    assert job.reason is calm.job().reason and job.attempts == 8
-    assert job.ledger.spent == sum(job.charges.values()) > sum(epoch.cost for epoch in job.epochs)
+    assert job.reason is calm.job().reason and job.attempts.count == 8
+    assert job.money.ledger.spent == sum(job.money.charges.values()) > sum(epoch.cost for epoch in job.epochs)
     world.check_fold()
 
 
@@ -113,7 +113,7 @@ def test_the_users_mistake_is_never_tried_again(reason: Reason) -> None:
     world.run()
     job = world.job()
     assert (job.state, job.reason, job.message) == (State.FAILED, reason, "fault")
-    assert job.attempts == 2 and len(job.epochs) == 1
+    assert job.attempts.count == 2 and len(job.epochs) == 1
 
 
 def test_a_job_is_given_up_after_three_attempts_in_a_row_with_growing_pauses() -> None:
@@ -121,7 +121,7 @@ def test_a_job_is_given_up_after_three_attempts_in_a_row_with_growing_pauses() -
     world.run()
     job = world.job()
     assert (job.state, job.reason) == (State.FAILED, Reason.PEER_LOST)
-    assert "3 attempts in a row failed" in job.message and job.attempts == 5
+    assert "3 attempts in a row failed" in job.message and job.attempts.count == 5
     assert backoffs(world) == pytest.approx([0.0, 1.0], abs=0.1)
     assert list(BACKOFF) == sorted(BACKOFF) and len(BACKOFF) >= MAX_FAILURES - 1
 
@@ -130,7 +130,7 @@ def test_only_failures_in_a_row_count() -> None:
     world = start(failing("job.2", "job.3", "job.5", "job.6", "job.8", "job.9"))
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
-    assert world.job().attempts == len(world.job().epochs) + 6
+    assert world.job().attempts.count == len(world.job().epochs) + 6
 
 
 def test_failed_attempts_are_paid() -> None:
@@ -139,14 +139,14 @@ def test_failed_attempts_are_paid() -> None:
     job = world.job()
     failed = [settle for settle in world.taken(act.Settle) if settle.charge is Charge.FAILED]
     assert failed and all(settle.token == "job.3" for settle in failed)
-    assert job.charges["job.3"] > 0 and job.charges["job.3"] not in [epoch.cost for epoch in job.epochs]
-    assert job.ledger.spent == job.charges["job.3"] + sum(epoch.cost for epoch in job.epochs)
+    assert job.money.charges["job.3"] > 0 and job.money.charges["job.3"] not in [epoch.cost for epoch in job.epochs]
+    assert job.money.ledger.spent == job.money.charges["job.3"] + sum(epoch.cost for epoch in job.epochs)
 
 
 def test_failures_that_use_up_the_budget_end_in_its_exhaustion() -> None:
     calm = start()
     calm.run(until=lambda: len(calm.job().epochs) == 2)
-    world = start(failing("job.2"), budget=usd(calm.job().ledger.spent / 1e9))
+    world = start(failing("job.2"), budget=usd(calm.job().money.ledger.spent / 1e9))
     world.run()
     assert world.job().state is State.BUDGET_EXHAUSTED
 
@@ -177,13 +177,13 @@ def at_phase(phase: Phase, epochs: int = 2) -> Callable[[World], bool]:
 def test_a_pod_that_dies_is_replaced_and_at_most_one_epoch_runs_again(phase: Phase, role: Role) -> None:
     world = start(target={"loss": 0.5}, maxEpochs=30)
     world.run(until=lambda: at_phase(phase)(world))
-    victim = next(pod for pod in world.job().pods if pod.role is role)
+    victim = next(pod for pod in world.job().gang.pods if pod.role is role)
     deployed = [record for record in world.taken(act.DeployPods) for pod in record.pods if pod.id == victim]
     world.lose(victim)
     world.run()
     job = world.job()
     assert job.state is State.SUCCEEDED
-    assert job.attempts - len(job.epochs) == (1 if phase is Phase.RUNNING else 0)
+    assert job.attempts.count - len(job.epochs) == (1 if phase is Phase.RUNNING else 0)
     again = [record for record in world.taken(act.DeployPods) for pod in record.pods if pod.id == victim]
     assert len(again) >= len(deployed)
 
@@ -198,8 +198,8 @@ def test_a_pod_that_cannot_start_ends_the_job_after_three_attempts() -> None:
     world = start(FaultyDynamics(pod=lambda pod, number: Reason.FUNCTION_LOST if pod.role is Role.SERVER else 0.5))
     world.run()
     job = world.job()
-    assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.FUNCTION_LOST, 0)
-    assert "3 attempts" in job.message and job.ledger.spent == 0
+    assert (job.state, job.reason, job.attempts.count) == (State.FAILED, Reason.FUNCTION_LOST, 0)
+    assert "3 attempts" in job.message and job.money.ledger.spent == 0
 
 
 def test_a_pod_that_needs_more_memory_than_it_asked_for_ends_the_job_at_once() -> None:
@@ -211,11 +211,11 @@ def test_a_pod_that_needs_more_memory_than_it_asked_for_ends_the_job_at_once() -
 def test_pods_that_die_together_are_one_failure() -> None:
     world = start(policy={"name": "static", "workers": 3, "servers": 2}, maxEpochs=5)
     world.run(until=lambda: at_phase(Phase.RUNNING)(world))
-    for pod in sorted(world.job().pods):
+    for pod in sorted(world.job().gang.pods):
         world.lose(pod)
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
-    assert world.job().attempts == len(world.job().epochs) + 1
+    assert world.job().attempts.count == len(world.job().epochs) + 1
 
 
 def elastic(**changes: Any) -> World:
@@ -229,15 +229,15 @@ def elastic(**changes: Any) -> World:
 
 def test_an_elastic_epoch_goes_on_without_a_lost_worker_which_costs_nothing_from_then_on() -> None:
     world = elastic()
-    before = world.job().ledger.spent
+    before = world.job().money.ledger.spent
     world.at(world.now + 1.0, lambda: world.dies(PodId("job", Role.WORKER, 1)))
-    world.run(until=lambda: len(world.job().pods) == 3)
+    world.run(until=lambda: len(world.job().gang.pods) == 3)
     assert world.job().phase is Phase.RUNNING and not world.taken(act.StopEpoch)
-    assert world.job().ledger.spent > before
+    assert world.job().money.ledger.spent > before
     world.run()
     job = world.job()
-    assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs) == 4
-    assert job.ledger.spent == sum(epoch.cost for epoch in job.epochs)
+    assert job.reason is Reason.EPOCH_LIMIT and job.attempts.count == len(job.epochs) == 4
+    assert job.money.ledger.spent == sum(epoch.cost for epoch in job.epochs)
     assert job.epochs[1].cost < job.epochs[2].cost, "a worker less"
     assert {len(order.pods) for order in world.orders()} == {4}, "the next epoch has a new worker"
     assert {order.group for order in world.orders()} == {"job.g1"}, "which joins the others"
@@ -254,14 +254,14 @@ def test_an_elastic_epoch_does_not_hide_that_a_worker_had_too_little_memory() ->
 @pytest.mark.parametrize("lost", ["job-scheduler-0", "every worker"])
 def test_an_elastic_epoch_without_scheduler_or_workers_is_trained_again(lost: str) -> None:
     world = elastic()
-    assert world.job().group == "job.g1"
-    for pod in sorted(world.job().pods):
+    assert world.job().gang.group == "job.g1"
+    for pod in sorted(world.job().gang.pods):
         if pod.name == lost or (lost == "every worker" and pod.role is Role.WORKER):
             world.lose(pod)
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
-    assert world.job().attempts == len(world.job().epochs) + 1
-    assert world.job().groups == 2
+    assert world.job().attempts.count == len(world.job().epochs) + 1
+    assert world.job().gang.groups == 2
 
 
 def test_an_elastic_group_that_grows_and_shrinks_is_formed_once_and_learns_what_a_change_costs() -> None:
@@ -272,18 +272,18 @@ def test_an_elastic_group_that_grows_and_shrinks_is_formed_once_and_learns_what_
     world.run()
     job = world.job()
     assert len({order.allocation for order in world.orders()}) > 1
-    assert {order.group for order in world.orders()} == {"job.g1"} and job.groups == 1
+    assert {order.group for order in world.orders()} == {"job.g1"} and job.gang.groups == 1
     assert job.times.restart == pytest.approx(2.0, abs=0.3)
 
 
 def test_a_pod_that_dies_while_it_is_released_is_no_failure() -> None:
     world = start(FaultyDynamics(release_seconds=3.0))
-    world.run(until=lambda: any(held.releasing for held in world.job().pods.values()))
-    leaving = next(pod for pod, held in world.job().pods.items() if held.releasing)
+    world.run(until=lambda: any(held.releasing for held in world.job().gang.pods.values()))
+    leaving = next(pod for pod, held in world.job().gang.pods.items() if held.releasing)
     actions = world.send(ev.PodLost(world.now, "job", leaving, Reason.FUNCTION_LOST, "exit code 1"))
-    assert not actions and leaving in world.job().pods, "until its release is ordered"
+    assert not actions and leaving in world.job().gang.pods, "until its release is ordered"
     world.run()
-    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().attempts == len(world.job().epochs)
+    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().attempts.count == len(world.job().epochs)
 
 
 # -- the start deadline -----------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def test_at_the_deadline_an_epoch_starts_with_what_is_there_if_the_needed_are(mi
     world = start(never(missing), maxEpochs=6)
     world.run()
     job = world.job()
-    assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs)
+    assert job.reason is Reason.EPOCH_LIMIT and job.attempts.count == len(job.epochs)
     assert not any(pod.name == missing for order in world.orders() for pod in order.pods)
     late = [
         decision
@@ -335,10 +335,10 @@ def test_where_the_needed_are_not_there_everything_is_given_back_and_tried_again
     world = start(FaultyDynamics(pod=lambda pod, number: None if number == 2 else 0.5))
     world.run(until=lambda: world.job().reason is Reason.BACKING_OFF)
     assert world.now == pytest.approx(1_000_000 + START_DEADLINE)
-    assert all(held.releasing for held in world.job().pods.values())
+    assert all(held.releasing for held in world.job().gang.pods.values())
     assert "1 of 3 functions were not ready" in world.job().message
     world.run()
-    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().ledger.spent > 0
+    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().money.ledger.spent > 0
 
 
 def test_a_needed_pod_that_never_starts_ends_the_job_after_three_deadlines() -> None:
@@ -346,7 +346,9 @@ def test_a_needed_pod_that_never_starts_ends_the_job_after_three_deadlines() -> 
     world.run()
     job = world.job()
     assert (job.state, job.reason) == (State.FAILED, Reason.START_TIMED_OUT)
-    assert job.ended_at is not None and job.ended_at - job.submitted_at == pytest.approx(3 * START_DEADLINE + 1, abs=1)
+    assert job.progress.ended_at is not None and job.progress.ended_at - job.progress.submitted_at == pytest.approx(
+        3 * START_DEADLINE + 1, abs=1
+    )
 
 
 def test_the_deadline_counts_from_the_last_start_of_pods() -> None:
@@ -374,18 +376,18 @@ def test_an_answer_to_an_attempt_that_was_given_up_changes_nothing() -> None:
     world = start(failing("job.2"))
     world.run(until=lambda: len(world.job().epochs) == 3)
     report = world.job().epochs[0].report
-    before = world.job().position, world.job().ledger.spent, len(world.job().epochs)
+    before = world.job().progress.position, world.job().money.ledger.spent, len(world.job().epochs)
     for token in ("job.1", "job.2", "job.99", ""):
         assert not world.send(ev.EpochFinished(world.now, "job", token, report, 5))
         assert not world.send(ev.EpochFailed(world.now, "job", token, Reason.INTERNAL, "", 5))
-    assert (world.job().position, world.job().ledger.spent, len(world.job().epochs)) == before
+    assert (world.job().progress.position, world.job().money.ledger.spent, len(world.job().epochs)) == before
     world.run()
     world.check_fold()
 
 
 def test_a_stopped_epoch_that_finished_first_counts() -> None:
     world = start(FaultyDynamics(stop_seconds=100.0))
-    world.run(until=lambda: world.job().running is not None)
+    world.run(until=lambda: world.job().attempts.running is not None)
     world.suspend(now=True)
     world.run()
     assert len(world.job().epochs) == 1 and world.job().reason is Reason.SUSPENDED
@@ -426,7 +428,7 @@ def test_a_failure_on_the_way_to_an_interruption_is_not_waited_out() -> None:
     job = world.job()
     assert job.reason is Reason.SUSPENDED
     assert Reason.BACKING_OFF not in [enter.reason for enter in world.taken(act.SetStatus)]
-    assert job.failures == 0
+    assert job.attempts.failures == 0
     world.resume()
     world.run()
     assert job.reason is Reason.EPOCH_LIMIT

@@ -28,8 +28,8 @@ def started(world: World, name: str) -> float:
 
 
 def ended(job: Job) -> float:
-    assert job.ended_at is not None
-    return job.ended_at
+    assert job.progress.ended_at is not None
+    return job.progress.ended_at
 
 
 def world_of(cluster: Any, *names: str, dynamics: FaultyDynamics | None = None, **changes: Any) -> World:
@@ -44,7 +44,7 @@ def test_a_job_that_measures_does_not_hold_up_another() -> None:
     world.submit(spec("slow", maxEpochs=20), SLOW)
     world.submit(spec("fast", maxEpochs=3))
     world.run(until=lambda: world.job("fast").ended)
-    slow = world.job("slow").running
+    slow = world.job("slow").attempts.running
     assert slow is not None and slow.kind is EpochKind.PROBE, "it is still at its probes"
 
 
@@ -187,9 +187,9 @@ def test_no_job_waits_while_its_smallest_gang_fits() -> None:
     world = world_of(nodes(2, 2.0), "a", "b", "c", "d", maxEpochs=2)
     while world.step():
         live = [job for job in world.reducer.jobs.values() if not job.ended]
-        if sum(bool(job.pods) for job in live) == 0:
+        if sum(bool(job.gang.pods) for job in live) == 0:
             assert not live
-        held = sum(h.pod.requests.cpu for job in live for h in job.pods.values())
+        held = sum(h.pod.requests.cpu for job in live for h in job.gang.pods.values())
         idle = [job for job in live if job.phase is Phase.IDLE]
         if idle:
             assert held > 2.0 - GANG, "one of two nodes would be free"
@@ -255,7 +255,7 @@ def test_a_policy_that_gives_nothing_cannot_keep_a_cluster_idle() -> None:
         world.submit(spec(name, maxEpochs=2))
     world.run()
     assert [world.job(name).reason for name in "ab"] == [Reason.EPOCH_LIMIT] * 2
-    assert started(world, "b") > world.job("a").submitted_at
+    assert started(world, "b") > world.job("a").progress.submitted_at
 
 
 def test_a_change_of_one_job_asks_the_policy_once_for_all_that_wait() -> None:

@@ -54,7 +54,7 @@ def shrinking() -> World:
     """Pods that are too many are being released before the next epoch."""
     return until(
         lone(FaultyDynamics(release_seconds=3.0)),
-        lambda job: job.phase is Phase.DEPLOYING and any(held.releasing for held in job.pods.values()),
+        lambda job: job.phase is Phase.DEPLOYING and any(held.releasing for held in job.gang.pods.values()),
     )
 
 
@@ -63,7 +63,7 @@ def probing() -> World:
 
 
 def training() -> World:
-    return until(lone(), lambda job: job.running is not None and job.running.kind == "full")
+    return until(lone(), lambda job: job.attempts.running is not None and job.attempts.running.kind == "full")
 
 
 def fitting() -> World:
@@ -160,9 +160,9 @@ def report(position: int = 0) -> EpochReport:
 def events(reducer: Reducer, at: float) -> dict[str, ev.Event]:
     """Every type of event, as an answer to what is open and as one to something else."""
     job, cluster = reducer.jobs["job"], reducer.nodes.all
-    some = next(iter(job.pods), PodId("job", Role.WORKER, 0))
-    leaving = tuple(pod for pod, h in job.pods.items() if h.releasing)
-    token = job.running.token if job.running else "job.none"
+    some = next(iter(job.gang.pods), PodId("job", Role.WORKER, 0))
+    leaving = tuple(pod for pod, h in job.gang.pods.items() if h.releasing)
+    token = job.attempts.running.token if job.attempts.running else "job.none"
     return {
         "handler started": ev.HandlerStarted(at, cluster),
         "handler started long after": ev.HandlerStarted(at + 1e5, cluster, at),
@@ -186,9 +186,9 @@ def events(reducer: Reducer, at: float) -> dict[str, ev.Event]:
         "epoch has no data": ev.EpochFailed(at, "job", token, Reason.DATA_MISSING, "", 12),
         "epoch too late": ev.EpochFailed(at, "job", token, Reason.DEADLINE_EXCEEDED, "", 12),
         "another epoch failed": ev.EpochFailed(at, "job", "job.0", Reason.PEER_LOST, "gone", 12),
-        "models fitted": ev.ModelsFitted(at, "job", job.fit_token or "job.fit", None, None),
+        "models fitted": ev.ModelsFitted(at, "job", job.models.fit_token or "job.fit", None, None),
         "other models fitted": ev.ModelsFitted(at, "job", "job.fit0", None, None),
-        "timer fired": ev.TimerFired(at, "job", job.timer or "job.timer"),
+        "timer fired": ev.TimerFired(at, "job", job.attempts.timer or "job.timer"),
         "another timer fired": ev.TimerFired(at, "job", "job.timer0"),
         "cancel": ev.CancelRequested(at, "job"),
         "interrupt": ev.SuspendRequested(at, "job", False),
@@ -221,7 +221,7 @@ def check_curve(job: Job) -> None:
 
 
 def money(job: Job) -> tuple[int, int]:
-    return job.ledger.spent, job.ledger.reserved
+    return job.money.ledger.spent, job.money.ledger.reserved
 
 
 def react(before: Reducer, frozen: bytes, event: ev.Event) -> tuple[Reducer, list[act.Action]]:
@@ -234,10 +234,10 @@ def react(before: Reducer, frozen: bytes, event: ev.Event) -> tuple[Reducer, lis
     assert (by_journal.nodes.all, by_journal.nodes.unavailable) == (after.nodes.all, after.nodes.unavailable)
     for job in after.jobs.values():
         check_job(job)
-        ledger = job.ledger
+        ledger = job.money.ledger
         assert ledger.budget is None or ledger.spent + ledger.reserved <= ledger.budget
-        assert sum(job.charges.values()) == ledger.spent >= before.jobs[job.name].ledger.spent
-        assert job.position >= before.jobs[job.name].position
+        assert sum(job.money.charges.values()) == ledger.spent >= before.jobs[job.name].money.ledger.spent
+        assert job.progress.position >= before.jobs[job.name].progress.position
     return after, actions
 
 
@@ -246,7 +246,7 @@ def freeze(reducer: Reducer) -> bytes:
     reducer._cluster_state = None
     reducer._views.clear()
     for job in reducer.jobs.values():
-        for fit in filter(None, (job.surface, job.curve, *job.full_epoch_curves)):
+        for fit in filter(None, (job.models.surface, job.models.curve, *job.models.full_epoch_curves)):
             fit._model = None
     return pickle.dumps(reducer)
 
@@ -303,7 +303,7 @@ def test_from_this_phase_the_same_event_leads_to_the_same_actions(make: Callable
 @in_every_phase
 def test_a_cancelled_job_ends_and_gives_everything_back(make: Callable[[], World]) -> None:
     world = make()
-    over = world.job().ended or world.job().cancel
+    over = world.job().ended or world.job().stop.cancel
     state = world.job().state
     world.cancel()
     world.run()
@@ -318,7 +318,7 @@ def test_an_interrupted_job_rests_with_its_checkpoint_and_ends_as_usual_when_it_
 ) -> None:
     world = make()
     job = world.job()
-    over, running, epochs = job.ended or job.cancel, job.running, len(job.epochs)
+    over, running, epochs = job.ended or job.stop.cancel, job.attempts.running, len(job.epochs)
     world.suspend(now=now)
     world.run()
     if over:
@@ -338,12 +338,12 @@ def test_a_job_that_is_resumed_without_having_been_stopped_goes_on_as_it_was(
     world = make()
     job, before = world.job(), copy.deepcopy(world.job())
     actions = world.resume(added=10**9)
-    assert job.ledger.budget == (before.ledger.budget or 0) + 10**9
+    assert job.money.ledger.budget == (before.money.ledger.budget or 0) + 10**9
     if before.phase in (Phase.DEPLOYING, Phase.RUNNING, Phase.FITTING) or make in (backing_off, refused):
-        assert not actions and (job.phase, job.running, job.fit_token) == (
+        assert not actions and (job.phase, job.attempts.running, job.models.fit_token) == (
             before.phase,
-            before.running,
-            before.fit_token,
+            before.attempts.running,
+            before.models.fit_token,
         )
     world.run()
     assert job.state in (State.SUCCEEDED, State.CANCELLED)
@@ -353,11 +353,11 @@ def test_a_job_that_is_resumed_without_having_been_stopped_goes_on_as_it_was(
 def test_an_exhausted_job_goes_on_with_more_money_from_its_checkpoint() -> None:
     world = exhausted()
     job = world.job()
-    epochs, spent, position = len(job.epochs), job.ledger.spent, job.position
+    epochs, spent, position = len(job.epochs), job.money.ledger.spent, job.progress.position
     world.resume(added=10**9)
-    order = world.job().running
-    world.run(until=lambda: world.job().running is not None)
-    order = world.job().running
+    order = world.job().attempts.running
+    world.run(until=lambda: world.job().attempts.running is not None)
+    order = world.job().attempts.running
     assert order is not None
     assert (order.number, order.position, order.weights_in) == (
         epochs + 1,
@@ -365,16 +365,16 @@ def test_an_exhausted_job_goes_on_with_more_money_from_its_checkpoint() -> None:
         job.epochs[-1].report.weights,
     )
     world.run()
-    assert job.state is State.SUCCEEDED and job.ledger.spent > spent
+    assert job.state is State.SUCCEEDED and job.money.ledger.spent > spent
     world.check_fold()
 
 
 def test_an_exhausted_job_that_is_resumed_without_money_says_so_again() -> None:
     world = exhausted()
-    spent = world.job().ledger.spent
+    spent = world.job().money.ledger.spent
     world.resume()
     world.run()
-    assert world.job().state is State.BUDGET_EXHAUSTED and world.job().ledger.spent == spent
+    assert world.job().state is State.BUDGET_EXHAUSTED and world.job().money.ledger.spent == spent
 
 
 # -- a handler that restarts, in every phase ----------------------------------------------------------------
@@ -390,18 +390,18 @@ def test_after_a_restart_the_job_ends_as_if_nothing_had_happened(make: Callable[
     world.restart(down=down)
     assert world.job().epochs[: len(job.epochs)] == [
         # The time until the pods were gone is paid, and belongs to the last attempt.
-        epoch if epoch.token != job.last_token else world.job().epochs[len(job.epochs) - 1]
+        epoch if epoch.token != job.attempts.last_token else world.job().epochs[len(job.epochs) - 1]
         for epoch in job.epochs
     ]
     world.run()
     end = world.job()
     assert (end.state, end.reason) == (calm.job().state, calm.job().reason)
     assert len(end.full_epochs) >= len(job.full_epochs)
-    assert end.attempts - len(end.epochs) <= calm.job().attempts - len(calm.job().epochs) + 1
-    if job.running and not job.cancel:
-        assert end.attempts == len(end.epochs) + 1, "at most one epoch is repeated"
+    assert end.attempts.count - len(end.epochs) <= calm.job().attempts.count - len(calm.job().epochs) + 1
+    if job.attempts.running and not job.stop.cancel:
+        assert end.attempts.count == len(end.epochs) + 1, "at most one epoch is repeated"
     check_curve(end)
-    assert end.run_seconds < 1000.0, "the time without a handler counts for nothing"
+    assert end.progress.run_seconds < 1000.0, "the time without a handler counts for nothing"
     world.check_fold()
 
 

@@ -42,7 +42,7 @@ class Quota:
 
 def starts(world: World, job: str) -> list[float]:
     """When pods were ordered for the job, from its submission on."""
-    began = world.job(job).submitted_at
+    began = world.job(job).progress.submitted_at
     return [order.at - began for order in world.taken(act.DeployPods, job)]
 
 
@@ -53,12 +53,12 @@ def test_a_gang_with_a_pod_that_is_refused_for_now_is_given_back_and_made_later(
     world.submit(spec(maxEpochs=4, **SMALLEST), fate)
     world.run(until=lambda: world.job().reason is reason)
     job = world.job()
-    assert job.state is State.WAITING and all(held.releasing for held in job.pods.values())
+    assert job.state is State.WAITING and all(held.releasing for held in job.gang.pods.values())
     assert job.message == f"did not start; tries again in {LATER[0]:g} s"
     world.run(until=lambda: not world.pods)
-    assert not job.pods
+    assert not job.gang.pods
     world.run()
-    assert job.reason is Reason.EPOCH_LIMIT and job.failures == 0 and job.refusals == 0
+    assert job.reason is Reason.EPOCH_LIMIT and job.attempts.failures == 0 and job.attempts.refusals == 0
 
 
 def test_the_pauses_grow_to_a_minute_and_no_attempt_is_counted() -> None:
@@ -69,7 +69,7 @@ def test_the_pauses_grow_to_a_minute_and_no_attempt_is_counted() -> None:
     ordered = starts(world, "job")
     pauses = [round(after - before - 0.2, 6) for before, after in itertools.pairwise(ordered)]
     assert pauses == [*LATER, 60.0, 60.0]
-    assert world.job().failures == 0 and world.job().ledger.spent == 0
+    assert world.job().attempts.failures == 0 and world.job().money.ledger.spent == 0
     quota.limit = 3
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
@@ -132,10 +132,10 @@ def test_a_larger_gang_that_was_refused_as_a_whole_begins_with_the_smallest() ->
     known = (KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4))
     world.submit(spec(maxEpochs=4, **{**SMALLEST, "workers": {"min": 1, "max": 2}}), dynamics, known_points=known)
     world.run(until=lambda: world.job().reason is FULL)
-    assert str(world.job().desired) == "2x1"
+    assert str(world.job().decision.desired) == "2x1"
     world.run(until=lambda: bool(world.orders()))
     assert str(world.orders()[0].allocation) == "1x1"
-    assert "did not start" in world.job().reasons[-1].text("job")
+    assert "did not start" in world.job().decision.reasons[-1].text("job")
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
     assert str(world.orders()[-1].allocation) == "2x1"
@@ -146,7 +146,7 @@ def test_a_job_that_waits_for_a_quota_is_suspended_and_cancelled_like_any() -> N
     for name in ("kept", "gone"):
         quota.submit(name)
     world = quota.world
-    world.run(until=lambda: world.job("gone").refusals == 3)
+    world.run(until=lambda: world.job("gone").attempts.refusals == 3)
     world.cancel("gone")
     world.suspend("kept")
     world.run()
@@ -162,9 +162,9 @@ def test_a_handler_that_restarts_goes_on_waiting() -> None:
     quota = Quota(0)
     quota.submit("job")
     world = quota.world
-    world.run(until=lambda: world.job().refusals == 3)
+    world.run(until=lambda: world.job().attempts.refusals == 3)
     world.restart()
-    world.run(until=lambda: world.job().refusals == 5)
+    world.run(until=lambda: world.job().attempts.refusals == 5)
     quota.limit = 3
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT

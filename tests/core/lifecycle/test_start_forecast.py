@@ -59,7 +59,7 @@ def test_a_job_starts_when_the_one_before_it_ends() -> None:
     assert found["second"].low <= left.expected * 1.001 and found["second"].high <= left.high * 1.001
     assert found["third"].expected > found["second"].expected
     asked = world.now
-    while not world.job("second").pods:
+    while not world.job("second").gang.pods:
         world.step()
     assert found["second"].low <= world.now - asked <= found["second"].high + 5.0
 

@@ -59,7 +59,7 @@ def grown(values: Sequence[float], target: float, epochs: int | None) -> Iterato
     for number, value in enumerate(values, 1):
         trained(job, number, value)
         cost = to_money(forecast.cheapest_epoch(job))
-        job.ledger = Ledger(None if epochs is None else epochs * cost, number * cost)
+        job.money.ledger = Ledger(None if epochs is None else epochs * cost, number * cost)
         yield job
 
 
@@ -116,9 +116,9 @@ def test_a_sentence_never_has_two_answers(epochs: int | None) -> None:
             likely = "is held after" in words
             assert no_way + likely + ("with a chance of" in words) == 1, words
             assert no_way == (forecast.remaining(job).last is None) == (not forecast.remaining(job).known)
-            assert job.convergence is not None
+            assert job.models.convergence is not None
             if likely:
-                assert job.convergence.asymptote.low <= target, words
+                assert job.models.convergence.asymptote.low <= target, words
             if ended:
                 assert no_way, words
                 verdicts += 1
@@ -132,9 +132,9 @@ def test_a_job_resumed_after_an_early_end_is_not_ended_again() -> None:
     assert found is not None and found[0] is Reason.TARGET_BELOW_ASYMPTOTE and "coach resume x goes on" in found[1]
     fold.apply(job, Finish(1.0, "x", *found))
     fold.apply(job, SetStatus(1.0, "x", *found))
-    curves = job.full_epoch_curves
+    curves = job.models.full_epoch_curves
     fold.apply(job, ResumeRequested(2.0, "x"))
-    job.full_epoch_curves = curves  # those of the next epochs, which are as flat
+    job.models.full_epoch_curves = curves  # those of the next epochs, which are as flat
     assert stopping_rules.stop_decision(job) is None and stopping_rules.out_of_reach(job) is not None
 
 

@@ -15,8 +15,8 @@ def life(objective: str, **changes: object) -> tuple[float, float]:
     world.run()
     job = world.job()
     assert job.state is State.SUCCEEDED, job.message
-    assert job.ended_at is not None
-    return job.ended_at - job.submitted_at, to_amount(job.ledger.spent)
+    assert job.progress.ended_at is not None
+    return job.progress.ended_at - job.progress.submitted_at, to_amount(job.money.ledger.spent)
 
 
 def test_a_job_that_wants_to_be_cheap_takes_longer_and_costs_less() -> None:

@@ -83,7 +83,7 @@ def test_a_job_that_lost_a_record_is_as_before_it_and_the_others_as_they_were(ho
     jobs, left = contents(home.journal(1))
     assert {one: jobs[one] for one in others} == {one: whole()[one] for one in others}
     expected = fold([*records()[: lost - 1], left[-1]])[name]
-    assert jobs[name] == expected and jobs[name].suspend and jobs[name].stopped_by_user
+    assert jobs[name] == expected and jobs[name].stop.suspend and jobs[name].stop.by_user
     assert len(left) == len(records()) - len([seq for seq in own if seq >= lost]) + 1
     assert "1 record lost, 2 jobs as before" in said[0].found
     (cut,) = (check for check in said if check.name == name)
@@ -99,7 +99,7 @@ def test_what_a_job_paid_in_records_that_are_left_out_is_said() -> None:
     first = next(seq for seq, record in all_.items() if type(record).__name__ == "RunEpoch" and record.job == name)
     lost = all_.pop(first)
     kept, (cut,) = restore(all_, {first: name})
-    assert cut.job is not None and cut.paid == whole()[name].ledger.spent - cut.job.ledger.spent > 0
+    assert cut.job is not None and cut.paid == whole()[name].money.ledger.spent - cut.job.money.ledger.spent > 0
     assert lost not in kept
 
 

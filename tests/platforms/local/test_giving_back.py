@@ -143,5 +143,5 @@ def test_a_job_that_waits_gets_a_worker_before_the_epoch_ends(tmp_path: Path, fr
     epoch = next(one for one in job_after.epochs if one.token == running.token)
     assert (epoch.allocation, epoch.report.workers_lost) == (Allocation(1, servers), 1)
     assert epoch.report.samples >= epoch.report.data_size, "a whole epoch"
-    assert job_after.position == sum(one.report.samples for one in job_after.epochs)
-    assert job_after.ledger.spent == sum(one.cost for one in job_after.epochs) <= job_after.ledger.budget
+    assert job_after.progress.position == sum(one.report.samples for one in job_after.epochs)
+    assert job_after.money.ledger.spent == sum(one.cost for one in job_after.epochs) <= job_after.money.ledger.budget

@@ -112,7 +112,7 @@ def test_an_epoch_is_the_part_of_the_data_that_the_job_file_says(tmp_path: Path,
     trained, records = train(tmp_path, epoch=epoch, batchSize=32, maxEpochs=7)
     assert trained.reason is Reason.LIMIT_REACHED, trained.message
     assert [each.report.samples for each in trained.epochs] == [320] * 7
-    assert trained.position == 7 * 320
+    assert trained.progress.position == 7 * 320
     assert trained.epochs_trained == 7.0 and trained.epoch_samples == 320
     assert all(each.report.loss is not None and each.cost > 0 for each in trained.epochs)
     assert trained.epochs[-1].report.pass_samples == 1600
@@ -172,5 +172,5 @@ def test_a_kill_costs_no_more_than_the_part_under_way(tmp_path: Path) -> None:
     assert trained.reason is Reason.LIMIT_REACHED, trained.message
     assert len(killed) == 3, "the worker and two that read"
     assert [each.report.samples for each in trained.epochs if each.kind is EpochKind.FULL] == [320] * 5
-    assert trained.attempts >= 6 and trained.position == 5 * 320
+    assert trained.attempts.count >= 6 and trained.progress.position == 5 * 320
     assert not any(Path(f"/proc/{pid}").exists() for pid in killed)

@@ -157,14 +157,14 @@ def test_a_job_reaches_its_target_on_a_group_of_two_workers_and_two_servers_whic
     finished = asyncio.run(main())
     assert finished.state is State.SUCCEEDED, finished.message
     assert {epoch.allocation for epoch in finished.epochs} == {Allocation(2, 2)}
-    assert {epoch.kind for epoch in finished.epochs} == {EpochKind.FULL} and finished.groups == 1
+    assert {epoch.kind for epoch in finished.epochs} == {EpochKind.FULL} and finished.gang.groups == 1
     first, *later = (epoch.report.form_seconds for epoch in finished.epochs)
     assert later and max(later) < first
     assert all(epoch.report.accuracy >= 0.9 for epoch in finished.full_epochs[-3:])
-    assert finished.position == sum(epoch.report.samples for epoch in finished.epochs)
-    assert 0 < finished.ledger.spent == sum(epoch.cost for epoch in finished.epochs)
-    assert finished.ledger.spent <= finished.ledger.budget
-    assert Path(finished.weights.removeprefix("file://")).is_file()
+    assert finished.progress.position == sum(epoch.report.samples for epoch in finished.epochs)
+    assert 0 < finished.money.ledger.spent == sum(epoch.cost for epoch in finished.epochs)
+    assert finished.money.ledger.spent <= finished.money.ledger.budget
+    assert Path(finished.progress.weights.removeprefix("file://")).is_file()
     assert len(list((tmp_path / "checkpoints" / "real").iterdir())) <= 2
 
 
@@ -236,7 +236,7 @@ def test_a_model_file_with_a_mistake_fails_the_job_at_once(tmp_path):
     finished = asyncio.run(main())
     assert (finished.state, finished.reason) == (State.FAILED, Reason.MODEL_INVALID)
     assert "line 1" in finished.message
-    assert finished.attempts == 1
+    assert finished.attempts.count == 1
 
 
 @borrows
@@ -252,7 +252,7 @@ def test_a_budget_for_some_epochs_is_never_overspent(tmp_path):
     finished = asyncio.run(main())
     assert finished.state is State.BUDGET_EXHAUSTED
     assert finished.epochs
-    assert finished.ledger.spent <= finished.ledger.budget
+    assert finished.money.ledger.spent <= finished.money.ledger.budget
     assert "left" in finished.message
 
 
@@ -272,7 +272,7 @@ def test_two_jobs_share_two_nodes_without_over_committing_them(tmp_path):
             def watch(event, actions):
                 nonlocal most
                 for node in ("node-0", "node-1"):
-                    held = [h.pod for j in handler.jobs.values() for h in j.pods.values() if h.pod.node == node]
+                    held = [h.pod for j in handler.jobs.values() for h in j.gang.pods.values() if h.pod.node == node]
                     most = max(most, sum(pod.requests.cpu for pod in held))
 
             handler.observers.append(watch)
@@ -374,6 +374,6 @@ def test_functions_end_with_a_killed_handler_and_a_restart_goes_on_from_the_chec
     assert finished.reason is Reason.EPOCH_LIMIT
     assert len(finished.epochs) > before
     assert [epoch.number for epoch in finished.epochs] == list(range(1, len(finished.epochs) + 1))
-    assert finished.position == sum(epoch.report.samples for epoch in finished.epochs)
-    assert finished.ledger.spent == sum(finished.charges.values()) <= finished.ledger.budget
+    assert finished.progress.position == sum(epoch.report.samples for epoch in finished.epochs)
+    assert finished.money.ledger.spent == sum(finished.money.charges.values()) <= finished.money.ledger.budget
     assert not processes_of(tmp_path)

@@ -75,7 +75,7 @@ def keeping(then: list[list[str]]) -> Callable[[Handler], None]:
     """Keep what `why` says after each event."""
 
     def note(handler: Handler) -> None:
-        if "own" in handler.jobs and handler.jobs["own"].pods:
+        if "own" in handler.jobs and handler.jobs["own"].gang.pods:
             then.append(why(handler.jobs["own"], handler.jobs, (), handler.now()).lines)
 
     return note
@@ -246,7 +246,7 @@ def test_a_group_that_hangs_is_told_from_one_that_works_and_starts_again(
     monkeypatch.setattr("coach.core.lifecycle.stall_timeout.IDLE_FACTOR", 0.0)
     slow, work = "until += 6 if rank == '0' else 0", "n == 2 or time.sleep(0.01)"
     trained, _ = train(tmp_path, of_two(tmp_path, slow, "pass", work))
-    assert (trained.reason, trained.groups) == (Reason.TARGET_REACHED, 1), trained.message
+    assert (trained.reason, trained.gang.groups) == (Reason.TARGET_REACHED, 1), trained.message
     (tmp_path / "journal.db").unlink()
     for file in (tmp_path / "checkpoints").iterdir():
         file.unlink()
@@ -263,7 +263,7 @@ def test_a_stall_timeout_of_the_job_file_looks_at_reports_alone(tmp_path: Path) 
     program = {"command": [sys.executable, "program.py"], "directory": str(tmp_path), "stallTimeout": 1}
     trained, records = train(tmp_path, job(tmp_path, script, program=program))
     assert trained.reason is Reason.STALLED and trained.state.value == "Failed"
-    assert trained.message.startswith("no report in ") and trained.attempts == 1
+    assert trained.message.startswith("no report in ") and trained.attempts.count == 1
     paid(trained, records)
 
 

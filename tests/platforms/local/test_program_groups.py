@@ -84,7 +84,7 @@ def test_workers_come_and_leave_in_the_same_process(tmp_path: Path) -> None:
     assert trained.reason is Reason.TARGET_REACHED, trained.message
     paid(trained, records)
     each_epoch_once(trained)
-    assert {epoch.group for epoch in trained.epochs} == {"own.g1"} and trained.groups == 1
+    assert {epoch.group for epoch in trained.epochs} == {"own.g1"} and trained.gang.groups == 1
     first, joined, alone = groups_of(tmp_path, 0)
     assert len({first["pid"], joined["pid"], alone["pid"]}) == 1, "the first worker is one process all the time"
     assert [first["world"], joined["world"], alone["world"]] == [1, 2, 1]
@@ -134,7 +134,7 @@ DEATHS = {
 def test_a_death_in_the_middle_of_a_change_starts_the_group_from_its_checkpoint(tmp_path: Path, who: str) -> None:
     trained, records = train(tmp_path, regrouping(tmp_path, *DEATHS[who]))
     assert trained.reason is Reason.TARGET_REACHED, trained.message
-    assert (tmp_path / "struck").exists() and trained.groups == 2
+    assert (tmp_path / "struck").exists() and trained.gang.groups == 2
     [failed] = [record for record in records if isinstance(record, ev.EpochFailed)][:1]
     assert failed.reason is Reason.PROGRAM_FAILED, failed.message
     each_epoch_once(trained)

@@ -122,9 +122,9 @@ def running(folder: Path) -> list[str]:
 def paid(job: Job, records: list[Any]) -> None:
     """The ledger is exact: what was settled is what was spent, and no cent is above the budget at any time."""
     settled = [record for record in records if isinstance(record, act.Settle)]
-    assert job.ledger.spent == sum(record.amount for record in settled)
-    assert job.ledger.budget is None or job.ledger.spent <= job.ledger.budget
-    assert job.ledger.reserved == 0
+    assert job.money.ledger.spent == sum(record.amount for record in settled)
+    assert job.money.ledger.budget is None or job.money.ledger.spent <= job.money.ledger.budget
+    assert job.money.ledger.reserved == 0
 
 
 def test_an_unchanged_program_is_stopped_at_its_target(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_whoever_stops_a_program_again_while_it_ends_does_not_wait_for_its_grace
 
     def then(handler: Handler) -> None:
         own = handler.jobs.get("own")
-        ends = own is not None and own.terminated_at is not None
+        ends = own is not None and own.attempts.terminated_at is not None
         if ends not in stops and (ends or (early and own is not None and own.epochs)):
             stops.append(ends)
             handler.suspend(["own"], now=ends)
@@ -219,7 +219,7 @@ def test_the_budget_ends_what_nothing_else_ends(tmp_path: Path, script: str, wor
     trained, records = train(tmp_path, job(tmp_path, script, amount=0.004, grace=1))
     assert trained.reason is Reason.BUDGET_SPENT
     paid(trained, records)
-    assert trained.ledger.spent >= 0.0025 * 1e9, "it ran while there was money"
+    assert trained.money.ledger.spent >= 0.0025 * 1e9, "it ran while there was money"
 
 
 def test_a_program_that_prints_without_end_fills_no_disk(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_program_without_a_target_ends_by_itself(tmp_path: Path) -> None:
 def test_a_program_that_fails_says_its_last_words_and_is_not_started_again(tmp_path: Path) -> None:
     script = "print('val loss: 0.5', flush=True)\nimport time\ntime.sleep(1)\nraise KeyError('weights')"
     trained, records = train(tmp_path, job(tmp_path, script))
-    assert trained.reason is Reason.PROGRAM_FAILED and trained.attempts == 2
+    assert trained.reason is Reason.PROGRAM_FAILED and trained.attempts.count == 2
     assert "exit code 1 after" in trained.message and "KeyError: 'weights'" in trained.message
     paid(trained, records)
 
@@ -452,7 +452,7 @@ def test_a_program_that_fails_at_once_again_and_again_is_given_up(tmp_path: Path
     (tmp_path / "journal.db").unlink()
     again = job(tmp_path, "raise SystemExit(3)", program=resuming(tmp_path).to_json()["spec"]["program"])
     trained, records = train(tmp_path, again)
-    assert trained.reason is Reason.PROGRAM_FAILED and trained.attempts == 3
+    assert trained.reason is Reason.PROGRAM_FAILED and trained.attempts.count == 3
     assert "3 attempts in a row failed" in trained.message
     paid(trained, records)
 
@@ -603,5 +603,5 @@ def test_too_little_memory_of_a_gpu_is_a_reason_of_its_own_and_is_not_tried_agai
     spec = job(tmp_path, f"raise SystemExit({said!r})").to_json()
     spec["spec"]["program"]["resumes"] = True
     trained, _ = train(tmp_path, TrainingJob.from_json(spec))
-    assert (trained.reason, trained.attempts) == (Reason.DEVICE_MEMORY, 1)
+    assert (trained.reason, trained.attempts.count) == (Reason.DEVICE_MEMORY, 1)
     assert kept in trained.message and "smaller batches" in trained.message

@@ -48,7 +48,7 @@ class Epochs(Policy):
 
 def process(pod: PodId, trained: Job) -> int | None:
     """The process that trains in this pod, as its function says."""
-    return ask(trained.pods[pod].address)["child_pid"]
+    return ask(trained.gang.pods[pod].address)["child_pid"]
 
 
 def train(
@@ -76,8 +76,8 @@ def train(
                 del actions
                 policy.job = handler.jobs.get("resized")
                 if isinstance(event, ev.EpochFinished):
-                    workers = [pod for pod in policy.job.members if pod.role is Role.WORKER]
-                    found = {pod.name: process(pod, policy.job) for pod in workers if pod in policy.job.pods}
+                    workers = [pod for pod in policy.job.gang.members if pod.role is Role.WORKER]
+                    found = {pod.name: process(pod, policy.job) for pod in workers if pod in policy.job.gang.pods}
                     trained.append(found)
                     (at or {}).get(len(trained), lambda _: None)(found)
 
@@ -98,7 +98,7 @@ def test_a_change_of_workers_starts_no_process_anew(tmp_path):
     finished, trained = train(tmp_path, Epochs(1, 2, 2, 1, 2), 5)
     assert finished.reason is Reason.EPOCH_LIMIT
     assert workers(finished) == [1, 2, 2, 1, 2]
-    assert finished.groups == 1 and finished.attempts == len(finished.epochs)
+    assert finished.gang.groups == 1 and finished.attempts.count == len(finished.epochs)
     assert len({found["resized-worker-0"] for found in trained}) == 1
     assert trained[-4]["resized-worker-1"] == trained[-3]["resized-worker-1"]
     assert trained[-1]["resized-worker-1"] != trained[-3]["resized-worker-1"], "it left and came back"
@@ -107,7 +107,7 @@ def test_a_change_of_workers_starts_no_process_anew(tmp_path):
 def test_a_job_goes_from_all_reduce_to_servers_and_back_as_another_group_with_its_checkpoint(tmp_path):
     finished, _ = train(tmp_path, Epochs(1, (1, 1), (2, 1), 2, 1), 5, servers=1)
     assert finished.reason is Reason.EPOCH_LIMIT
-    assert finished.attempts == len(finished.epochs), "no epoch is lost"
+    assert finished.attempts.count == len(finished.epochs), "no epoch is lost"
     full = [epoch for epoch in finished.epochs if epoch.kind is EpochKind.FULL]
     assert [epoch.allocation for epoch in full] == [(1, 0), (1, 1), (2, 1), (2, 0), (1, 0)]
     groups = [epoch.group for epoch in full]
@@ -124,7 +124,7 @@ def test_a_killed_worker_is_replaced_in_the_group_that_goes_on(tmp_path):
     finished, trained = train(tmp_path, Epochs(2, 2, 2, 2), 4, {2: kill})
     assert finished.reason is Reason.EPOCH_LIMIT
     assert workers(finished) == [2, 2, 2, 2]
-    assert finished.groups == 1
+    assert finished.gang.groups == 1
     # Where it has not loaded yet when an epoch ends it has no process.
     assert len({found["resized-worker-1"] for found in trained if found.get("resized-worker-1")}) == 1
     assert trained[-1]["resized-worker-0"] != trained[0]["resized-worker-0"]

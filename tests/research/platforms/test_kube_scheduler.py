@@ -320,15 +320,15 @@ class Checked(PodByPodDriver):
                     used[standing.pod.node] += standing.pod.requests
                 else:
                     assert not standing.ready
-                held = known.pods.get(standing.pod.id)
+                held = known.gang.pods.get(standing.pod.id)
                 if held and held.ready:
                     assert held.pod == standing.pod, "once a pod answers the reducer knows where it is"
-                if known.running and standing.pod.id in known.running.pods:
+                if known.attempts.running and standing.pod.id in known.attempts.running.pods:
                     assert standing.ready and standing.pod.node not in self._unavailable
         for node in self._nodes:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed"
         for known in self.reducer.jobs.values():
-            ledger = known.ledger
+            ledger = known.money.ledger
             assert ledger.budget is None or ledger.spent + ledger.reserved <= ledger.budget
         return actions
 

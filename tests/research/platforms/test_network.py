@@ -216,7 +216,7 @@ def test_a_group_over_two_nodes_trains_through_the_limited_network(root, tmp_pat
 
             def watch(event, actions):
                 for job in handler.jobs.values():
-                    nodes.update((held.pod.id.role.value, held.pod.node) for held in job.pods.values())
+                    nodes.update((held.pod.id.role.value, held.pod.node) for held in job.gang.pods.values())
 
             handler.observers.append(watch)
             spec = job("far", tmp_path, resources=resources, workers={"max": 1}, servers={"max": 1})

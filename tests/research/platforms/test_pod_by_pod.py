@@ -104,7 +104,7 @@ def test_three_jobs_where_two_have_room(tmp_path: Path, placement: str, stands_s
                 return
 
             def ready() -> list[int]:
-                return [sum(held.ready for held in one.pods.values()) for one in handler.jobs.values()]
+                return [sum(held.ready for held in one.gang.pods.values()) for one in handler.jobs.values()]
 
             await handler.wait(lambda: ready() == [2, 2, 2])
             with contextlib.suppress(TimeoutError):
@@ -112,7 +112,7 @@ def test_three_jobs_where_two_have_room(tmp_path: Path, placement: str, stands_s
                     await handler.wait(done)
             assert ready() == [2, 2, 2]
             for one in handler.jobs.values():
-                assert len(one.pods) == 3 and not one.epochs
+                assert len(one.gang.pods) == 3 and not one.epochs
                 assert one.reason is Reason.WAITING_CAPACITY
                 handler.cancel(one.name)
             await handler.wait(done)

@@ -49,7 +49,7 @@ def notices(one: World) -> list[tuple[str, int]]:
 def test_the_second_job_waits_with_the_numbers_when_the_first_has_reserved_the_rest() -> None:
     one = world(0.02, "month")
     one.submit(job("a"))
-    one.run(until=lambda: one.job("a").running is not None)
+    one.run(until=lambda: one.job("a").attempts.running is not None)
     one.submit(job("b"))
     assert waits(one, "b") and one.job("b").state is State.WAITING
     said = one.job("b").message
@@ -58,7 +58,7 @@ def test_the_second_job_waits_with_the_numbers_when_the_first_has_reserved_the_r
         r"spent, 0\.016\d+ reserved by a; goes on at 1970-02-01 00:00 UTC or when a job releases money",
         said,
     ), said
-    assert not one.job("b").pods, "one that waits holds nothing"
+    assert not one.job("b").gang.pods, "one that waits holds nothing"
 
 
 def test_it_goes_on_by_itself_when_the_first_ends() -> None:
@@ -79,7 +79,7 @@ def test_it_goes_on_by_itself_when_the_month_turns() -> None:
     ended = one.job("a")
     assert ended.state is State.FAILED and ended.reason is Reason.EPOCH_LIMIT, ended.message
     assert one.now > Period("month").end(1_000_000.0), "the first month did not suffice"
-    assert ended.ledger.spent > 2_000_000
+    assert ended.money.ledger.spent > 2_000_000
 
 
 def test_in_a_rolling_window_it_goes_on_when_enough_has_left_it() -> None:
@@ -119,21 +119,21 @@ def test_an_account_for_ever_that_is_used_up_ends_its_jobs_and_more_money_lets_t
     one.set_account("team-a", 1.0)
     one.resume("a")
     one.run()
-    assert one.job("a").reason is Reason.EPOCH_LIMIT and not one.job("a").ledger.reserved
+    assert one.job("a").reason is Reason.EPOCH_LIMIT and not one.job("a").money.ledger.reserved
 
 
 def test_an_amount_of_the_jobs_own_bounds_it_too() -> None:
     one = world(10.0)
     one.submit(spec("a", budget={**usd(0.01), "account": "team-a"}))
     one.run()
-    assert one.job("a").state is State.BUDGET_EXHAUSTED and one.job("a").ledger.spent <= 10_000_000
+    assert one.job("a").state is State.BUDGET_EXHAUSTED and one.job("a").money.ledger.spent <= 10_000_000
     assert "account" not in one.job("a").message
 
 
 def test_after_a_restart_it_waits_on_and_the_turn_still_wakes_it() -> None:
     one = world(0.002, "month")
     one.submit(job("a"))
-    one.run(until=lambda: waits(one, "a") and not one.pods and not one.job("a").ledger.reserved)
+    one.run(until=lambda: waits(one, "a") and not one.pods and not one.job("a").money.ledger.reserved)
     before = one.reducer.accounts
     one.restart()
     assert waits(one, "a") and one.reducer.accounts == before
@@ -144,11 +144,11 @@ def test_after_a_restart_it_waits_on_and_the_turn_still_wakes_it() -> None:
 def test_what_a_killed_handler_had_reserved_stays_reserved_until_it_is_paid() -> None:
     one = world(0.02, "month")
     one.submit(job("a"))
-    one.run(until=lambda: one.job("a").running is not None)
+    one.run(until=lambda: one.job("a").attempts.running is not None)
     one.now += 5.0
     one.restart(down=50 * 86400.0)
     account = one.reducer.accounts.known["team-a"]
-    assert one.job("a").ledger.spent > 0
+    assert one.job("a").money.ledger.spent > 0
     assert one.reducer.accounts.spent(account, one.now) == 0, "it was spent before the month turned"
 
 
@@ -168,7 +168,7 @@ def test_notices_come_once_a_period_at_50_80_and_100_percent() -> None:
 def test_an_account_that_is_set_lower_reserves_nothing_more() -> None:
     one = world(1.0)
     one.submit(job("a"))
-    one.run(until=lambda: one.job("a").running is not None)
+    one.run(until=lambda: one.job("a").attempts.running is not None)
     one.set_account("team-a", 0.0001)
     orders = sum(isinstance(record, act.RunEpoch) for record in one.history)
     one.run()
@@ -179,7 +179,7 @@ def test_an_account_that_is_set_lower_reserves_nothing_more() -> None:
 def test_a_job_that_its_account_can_never_pay_is_known_before_it_starts() -> None:
     one = world(0.00001, "month")
     one.submit(job("a"))
-    assert one.job("a").state is State.BUDGET_EXHAUSTED and one.job("a").attempts == 0
+    assert one.job("a").state is State.BUDGET_EXHAUSTED and one.job("a").attempts.count == 0
     short = shortage(one.reducer.accounts, one.job("a"), one.now)
     assert short is not None and short.never and short.helps == "coach budget set team-a"
 
@@ -224,7 +224,7 @@ def test_an_account_pays_the_jobs_that_have_its_labels_and_the_second_waits() ->
     one.set_account("vision", 0.02, "month", labels=VISION)
     one.submit(labelled("a"))
     one.submit(labelled("free", {"team": "speech"}))
-    one.run(until=lambda: one.job("a").running is not None and one.job("free").running is not None)
+    one.run(until=lambda: one.job("a").attempts.running is not None and one.job("free").attempts.running is not None)
     one.submit(labelled("b", {**VISION, "paper": "x"}))
     assert one.job("b").reason is Reason.ACCOUNT_SPENT
     assert "account vision has" in one.job("b").message and "reserved by a;" in one.job("b").message
@@ -241,7 +241,7 @@ def test_a_job_is_paid_by_the_account_that_it_names_and_by_all_whose_labels_it_h
     one.set_account("own", 5.0)
     one.submit(labelled("a", {**VISION, "paper": "x"}, budget={"account": "own"}))
     one.run()
-    paid = one.job("a").ledger.spent
+    paid = one.job("a").money.ledger.spent
     assert paid and {name: spent(one, name) for name in ("department", "vision", "paper", "own")} == dict.fromkeys(
         ("department", "vision", "paper", "own"), paid
     )
@@ -260,13 +260,13 @@ def test_the_least_that_one_of_them_has_left_bounds_a_job() -> None:
 def test_a_label_that_is_set_later_finds_what_its_jobs_have_spent_and_reserved() -> None:
     one = World.of(nodes(4, 4.0), shadow=True)
     one.submit(labelled("a"))
-    one.run(until=lambda: len(one.job("a").epochs) > 1 and one.job("a").running is not None)
+    one.run(until=lambda: len(one.job("a").epochs) > 1 and one.job("a").attempts.running is not None)
     one.set_account("vision", 5.0, labels=VISION)
     account = one.reducer.accounts.known["vision"]
-    assert account.reserved == {"a": one.job("a").ledger.reserved}
-    assert spent(one, "vision") == one.job("a").ledger.spent > 0
+    assert account.reserved == {"a": one.job("a").money.ledger.reserved}
+    assert spent(one, "vision") == one.job("a").money.ledger.spent > 0
     one.run()
-    assert spent(one, "vision") == one.job("a").ledger.spent
+    assert spent(one, "vision") == one.job("a").money.ledger.spent
 
 
 def test_what_is_moved_into_another_account_brings_what_it_has_spent() -> None:
@@ -277,7 +277,7 @@ def test_what_is_moved_into_another_account_brings_what_it_has_spent() -> None:
     one.run()
     assert spent(one, "top") == 0
     one.set_account("low", 5.0, parent="top")
-    assert spent(one, "top") == spent(one, "low") == one.job("a").ledger.spent > 0
+    assert spent(one, "top") == spent(one, "low") == one.job("a").money.ledger.spent > 0
 
 
 def test_an_account_that_is_removed_pays_nothing_and_set_again_it_has_its_history() -> None:
@@ -285,12 +285,12 @@ def test_an_account_that_is_removed_pays_nothing_and_set_again_it_has_its_histor
     one.set_account("team-a", 5.0)
     one.submit(spec("a", budget={**usd(0.002), "account": "team-a"}))
     one.run()
-    paid = one.job("a").ledger.spent
+    paid = one.job("a").money.ledger.spent
     one.set_account("team-a", 0.0, removed=True)
     assert one.reducer.accounts.present == []
     one.resume("a", 10**9)
     one.run()
-    assert one.job("a").state is State.BUDGET_EXHAUSTED and one.job("a").ledger.spent == paid
+    assert one.job("a").state is State.BUDGET_EXHAUSTED and one.job("a").money.ledger.spent == paid
     one.set_account("team-a", 5.0)
     assert spent(one, "team-a") == paid
 
@@ -302,7 +302,7 @@ def test_what_pays_a_job_or_has_an_account_in_it_is_not_removed() -> None:
     one.set_account("vision", 5.0, labels=VISION)
     one.submit(spec("a", budget={"account": "low"}))
     one.submit(labelled("b"))
-    one.run(until=lambda: bool(one.job("a").ledger.reserved and one.job("b").ledger.reserved))
+    one.run(until=lambda: bool(one.job("a").money.ledger.reserved and one.job("b").money.ledger.reserved))
     accounts = one.reducer.accounts
     for name, problem in (("top", "low is in it"), ("low", "a has not ended"), ("vision", "b has not ended")):
         with pytest.raises(UserError, match=f"account {name}: {problem}"):

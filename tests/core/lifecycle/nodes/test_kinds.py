@@ -35,8 +35,8 @@ def test_its_epochs_take_what_its_nodes_take_and_its_surface_is_that_of_pace_one
     assert {order.pace for order in one.orders()} == {pace}
     assert [epoch.report.train_seconds for epoch in job.epochs] == pytest.approx([100.0 / pace] * 4)
     assert [point.epochs_per_second for point in job.speed_points()] == pytest.approx([0.01] * 4)
-    assert job.surface is not None
-    assert job.surface.model.predict(1, 1) == pytest.approx(0.01)
+    assert job.models.surface is not None
+    assert job.models.surface.model.predict(1, 1) == pytest.approx(0.01)
     assert job.speed is not None
     assert job.speed.predict(1, 1) == pytest.approx(0.01 * pace)
 
@@ -54,14 +54,14 @@ def test_before_it_has_nodes_the_slowest_count() -> None:
     one.run(until=lambda: bool(one.taken(act.RunEpoch)))
     job = one.job()
     assert job.pace == 4.0
-    held, job.pods = job.pods, {}
+    held, job.gang.pods = job.gang.pods, {}
     assert job.pace == 0.5
-    job.pods = held
+    job.gang.pods = held
 
 
 def test_a_policy_sees_the_speed_on_each_kind_and_the_kinds_of_nodes() -> None:
     one = world("fast", "slow")
-    one.run(until=lambda: len(one.job().epochs) == 2 and one.job().running is not None)
+    one.run(until=lambda: len(one.job().epochs) == 2 and one.job().attempts.running is not None)
     view = one.reducer._view(one.job())
     at = Allocation(1, 1)
     here = forecast.predicted_seconds(one.job(), at, 1.0)

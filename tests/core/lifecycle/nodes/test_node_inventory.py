@@ -23,7 +23,7 @@ def training(cluster: tuple[Node, ...], **changes: object) -> World:
 
 
 def on(world: World) -> set[str]:
-    return {held.pod.node for held in world.job().pods.values()}
+    return {held.pod.node for held in world.job().gang.pods.values()}
 
 
 def test_a_job_whose_node_is_lost_goes_on_elsewhere_from_its_last_checkpoint() -> None:
@@ -35,7 +35,7 @@ def test_a_job_whose_node_is_lost_goes_on_elsewhere_from_its_last_checkpoint() -
     first, again = world.orders()[2:4]
     assert (again.number, again.attempt, again.weights_in) == (first.number, 2, first.weights_in)
     world.run()
-    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().attempts == 6
+    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().attempts.count == 6
 
 
 def test_a_job_with_no_function_there_does_not_notice() -> None:
@@ -43,7 +43,7 @@ def test_a_job_with_no_function_there_does_not_notice() -> None:
     (node,) = on(world)
     world.lose_nodes(*{"node-0", "node-1"} - {node})
     world.run()
-    assert world.job().attempts == len(world.job().epochs) == 5
+    assert world.job().attempts.count == len(world.job().epochs) == 5
 
 
 def test_a_job_waits_for_the_node_that_alone_can_hold_it_and_says_so() -> None:
@@ -52,7 +52,7 @@ def test_a_job_waits_for_the_node_that_alone_can_hold_it_and_says_so() -> None:
     lost_at = world.now
     world.run(until=lambda: world.job().reason is Reason.NODES_UNAVAILABLE)
     job = world.job()
-    assert job.state is State.WAITING and not job.pods
+    assert job.state is State.WAITING and not job.gang.pods
     assert "1 worker x 1 cpu" in job.message and "1 of 2 nodes is unavailable: large" in job.message
     said = why(job, world.reducer.jobs, world.reducer.nodes.available, world.now).lines
     assert said[0].startswith("job is Waiting: waits for unavailable nodes (needs 1 scheduler x 0.1 cpu")

@@ -61,7 +61,7 @@ def test_it_trains_on_spot_nodes_while_they_are_there_at_their_price() -> None:
     one.run()
     assert set(nodes_of(one)) == {"spot"}
     held = one.taken(act.Settle)[-1].until - one.orders()[0].at
-    assert one.job().ledger.spent == pytest.approx(held * (1.6 / 4) * 1.2 / 3600 * NANO, rel=1e-4)
+    assert one.job().money.ledger.spent == pytest.approx(held * (1.6 / 4) * 1.2 / 3600 * NANO, rel=1e-4)
 
 
 def test_it_waits_for_spot_and_takes_on_demand_nodes_in_time_for_its_deadline() -> None:
@@ -71,15 +71,15 @@ def test_it_waits_for_spot_and_takes_on_demand_nodes_in_time_for_its_deadline() 
     one.run(until=lambda: one.job().reason is Reason.WAITING_SPOT)
     assert not one.pods or all(standing.leaving for standing in one.pods.values())
     waits_since = one.now
-    one.run(until=lambda: one.job().on is CapacityType.ON_DEMAND)
+    one.run(until=lambda: one.job().decision.on is CapacityType.ON_DEMAND)
     # 15 epochs of some 102 s are left: the rest of its time it waited, and paid nothing.
     assert 6_000 < one.now - waits_since < 8_500
-    paid = one.job().ledger.spent
+    paid = one.job().money.ledger.spent
     one.run()
     job = one.job()
-    assert job.full_epoch_count == EPOCHS and job.ended_at is not None
-    assert job.ended_at - job.submitted_at <= 10_000
-    assert job.ledger.spent > paid
+    assert job.full_epoch_count == EPOCHS and job.progress.ended_at is not None
+    assert job.progress.ended_at - job.progress.submitted_at <= 10_000
+    assert job.money.ledger.spent > paid
     said = [line.text for line in history(one.history)]
     assert any(text.startswith("waits for spot nodes: takes on-demand nodes") for text in said), said
     assert any(text.startswith("takes on-demand nodes, 1x1: ") for text in said), said
@@ -89,7 +89,7 @@ def test_spot_that_comes_back_is_taken_again_and_the_epoch_that_was_lost_is_no_f
     one = world(10_000)
     one.run(until=lambda: one.job().full_epoch_count == 5)
     for _ in range(4):
-        one.run(until=lambda: one.job().running is not None)
+        one.run(until=lambda: one.job().attempts.running is not None)
         one.lose_nodes("spot", back=50.0)
     assert one.job().full_epoch_count == 5
     one.run()
@@ -102,7 +102,7 @@ def test_a_tight_deadline_leaves_no_time_for_spot() -> None:
     one.run()
     assert nodes_of(one)[-1] == "other"
     job = one.job()
-    assert job.ended_at is not None and job.ended_at - job.submitted_at <= 2_080
+    assert job.progress.ended_at is not None and job.progress.ended_at - job.progress.submitted_at <= 2_080
 
 
 def test_more_workers_catch_up_after_a_longer_wait() -> None:
@@ -111,8 +111,8 @@ def test_more_workers_catch_up_after_a_longer_wait() -> None:
     one.lose_nodes("spot", back=None)
     one.run()
     job = one.job()
-    assert job.full_epoch_count == EPOCHS and job.ended_at is not None
-    assert job.ended_at - job.submitted_at <= 3_000
+    assert job.full_epoch_count == EPOCHS and job.progress.ended_at is not None
+    assert job.progress.ended_at - job.progress.submitted_at <= 3_000
     assert Allocation(2, 1) in {order.allocation for order in one.orders() if order.nodes[0][0] == "other"}
 
 
@@ -125,7 +125,7 @@ def test_where_money_and_deadline_cannot_both_be_kept_the_budget_is() -> None:
     assert one.job().message == "its money does not end it on on-demand nodes"
     one.run()
     job = one.job()
-    assert job.full_epoch_count == EPOCHS and to_amount(job.ledger.spent) <= 0.4
+    assert job.full_epoch_count == EPOCHS and to_amount(job.money.ledger.spent) <= 0.4
     assert "other" not in nodes_of(one)
 
 
@@ -152,7 +152,7 @@ def test_with_too_little_money_and_no_spot_node_it_waits_to_its_deadline_and_the
     one = world(3_000, budget=usd(0.3), cluster=(OTHER,))
     one.run()
     job = one.job()
-    assert job.ended and job.reason is Reason.BUDGET_SPENT and 0.2 < to_amount(job.ledger.spent) <= 0.3
+    assert job.ended and job.reason is Reason.BUDGET_SPENT and 0.2 < to_amount(job.money.ledger.spent) <= 0.3
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -171,8 +171,8 @@ def test_no_deadline_is_missed_and_no_budget_overspent_however_spot_comes_and_go
     one.run()
     job = one.job()
     assert job.full_epoch_count == EPOCHS, f"{job.reason}: {job.message}"
-    assert job.ended_at is not None and job.ended_at - job.submitted_at <= deadline
-    assert job.ledger.budget is not None and job.ledger.spent <= job.ledger.budget
+    assert job.progress.ended_at is not None and job.progress.ended_at - job.progress.submitted_at <= deadline
+    assert job.money.ledger.budget is not None and job.money.ledger.spent <= job.money.ledger.budget
 
 
 @pytest.mark.parametrize(

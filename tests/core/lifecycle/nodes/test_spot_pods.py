@@ -46,17 +46,17 @@ def test_pods_that_wait_for_spot_nodes_cost_nothing_say_so_and_are_given_up_in_t
     alone.lose_nodes("spot", back=100.0)
     alone._scheduler._spot[:] = False
     alone.run(until=lambda: alone.job().phase is Phase.DEPLOYING)
-    waits_since, paid = alone.now, alone.job().ledger.spent
+    waits_since, paid = alone.now, alone.job().money.ledger.spent
     pending(alone, Reason.WAITING_CAPACITY, "0/2 nodes are available")
     assert alone.job().reason is Reason.WAITING_CAPACITY
     assert alone.job().message == "0/2 nodes are available; spec.spot: on spot nodes alone"
-    alone.run(until=lambda: alone.job().on is CapacityType.ON_DEMAND)
+    alone.run(until=lambda: alone.job().decision.on is CapacityType.ON_DEMAND)
     assert 6_000 < alone.now - waits_since < 8_500
-    assert alone.job().ledger.spent == paid and not alone.job().ledger.reserved
+    assert alone.job().money.ledger.spent == paid and not alone.job().money.ledger.reserved
     alone.run()
     job = alone.job()
-    assert job.full_epoch_count == EPOCHS and job.ended_at is not None
-    assert job.ended_at - job.submitted_at <= 10_000
+    assert job.full_epoch_count == EPOCHS and job.progress.ended_at is not None
+    assert job.progress.ended_at - job.progress.submitted_at <= 10_000
 
 
 def test_pods_that_wait_for_on_demand_nodes_are_given_up_for_spot_ones_that_come_back() -> None:
@@ -64,8 +64,8 @@ def test_pods_that_wait_for_on_demand_nodes_are_given_up_for_spot_ones_that_come
     one.run(until=lambda: one.job().full_epoch_count == 5)
     one._scheduler._free[1] = 0.0
     one.lose_nodes("spot", back=None)
-    one.run(until=lambda: one.job().on is CapacityType.ON_DEMAND)
-    one.run(until=lambda: one.now > one.job().submitted_at + 3_500)
+    one.run(until=lambda: one.job().decision.on is CapacityType.ON_DEMAND)
+    one.run(until=lambda: one.now > one.job().progress.submitted_at + 3_500)
     assert one.job().phase is Phase.DEPLOYING and one.job().full_epoch_count == 5
     one.send(ev.NodesChanged(one.now, ()))
     one.run()
@@ -83,8 +83,8 @@ def test_a_node_that_is_no_longer_of_the_kind_when_the_pods_are_there_is_paid_at
 
 def test_before_its_speed_is_known_pods_wait_for_spot_nodes_for_a_minute(alone: World) -> None:
     alone._scheduler._spot[:] = False
-    alone.run(until=lambda: alone.job().on is CapacityType.ON_DEMAND)
-    assert alone.now - alone.job().submitted_at == pytest.approx(60.0)
+    alone.run(until=lambda: alone.job().decision.on is CapacityType.ON_DEMAND)
+    assert alone.now - alone.job().progress.submitted_at == pytest.approx(60.0)
     alone.run(until=lambda: alone.job().full_epoch_count == 2)
 
 
