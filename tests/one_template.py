@@ -1,4 +1,7 @@
-"""One process of MXNet for many tests: the functions of each are forked from it, and nobody imports MXNet again."""
+"""One process of MXNet for many tests: the functions of each are forked from it, and nobody imports MXNet again.
+
+A command that is forked from a test (`forked`) borrows it too.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import pytest
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from tests.core.lifecycle.faulty_cluster import World
+from tests.one_template import lasting_template, one_template  # noqa: F401 - fixtures
 from tests.report.conftest import greenwich  # noqa: F401 - a fixture
 from tests.required import missing
 

@@ -14,7 +14,7 @@ from coach.platforms.local.environment import Functions
 from tests.cli.conftest import ROOT
 from tests.cli.test_try import coach
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(600)]
 
 JOB = """
 apiVersion: coach.dev/v1alpha1

@@ -28,10 +28,12 @@ from coach.cli.main import invoke
 from coach.core.jobs.epoch import EpochKind
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
+from tests.forked import Forked
 from tests.functions.hosting import eventually, is_alive
 from tests.object_store import object_store
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
+borrows = pytest.mark.usefixtures("one_template")
 
 COACH = [sys.executable, "-m", "coach.cli.main"]
 #: Seconds to wait for something to be said; everything here takes a few, on a busy machine several times that.
@@ -42,7 +44,7 @@ class Started:
     """A `coach` that runs, and what it has said so far."""
 
     def __init__(self, *words: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [*COACH, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
         )
         self.said = ""
@@ -307,6 +309,7 @@ def test_stopped_and_killed_jobs_go_on_as_if_nothing_had_happened(home: StateDir
     assert losses[0] == losses[1]
 
 
+@borrows
 def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(home: StateDirectory, tmp_path: Path) -> None:
     good = f"import sys\nsys.path.insert(0, {str(ROOT / 'functions/models')!r})\nfrom mlp import loss, net\n"
     model = tmp_path / "mended.py"
@@ -323,6 +326,7 @@ def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(home: S
     assert "the model file as it is now: SHA-256" in coach("events", "mended").stdout
 
 
+@borrows
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -423,6 +427,7 @@ class Terminal:
             assert kind in "mhl", f"not expected of the display: {part!r}"
 
 
+@borrows
 def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
     home: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,7 +436,7 @@ def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     before = termios.tcgetattr(slave)
-    process = subprocess.Popen(
+    process = Forked(
         [*COACH, "run", str(write_unhurried(tmp_path, "slow"))],
         cwd=ROOT,
         stdin=slave,

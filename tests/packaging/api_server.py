@@ -181,6 +181,7 @@ def api_server(
                 [folder / name, *(f"--{option}={value}" for option, value in given.items())],
                 stdout=log,
                 stderr=log,
+                env={**os.environ, "GOGC": "400"},  # memory for processor time
                 preexec_fn=_ends_with_us,  # noqa: PLW1509 - started before any thread
             )
             stack.callback(process.wait)

@@ -32,6 +32,7 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.service.client import Client, service_of
 from tests.cli.conftest import ROOT
+from tests.forked import Forked
 from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
 
@@ -142,7 +143,7 @@ class Joined:
 @contextlib.contextmanager
 def joined(file: Path) -> Iterator[Joined]:
     command = [sys.executable, "-m", "coach.cli.main", "run", str(file)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with Forked(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             yield Joined(process)
         finally:

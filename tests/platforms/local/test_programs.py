@@ -33,6 +33,7 @@ from coach.plugins import policy
 from coach.report.accounting import ledger
 from coach.report.formatting import duration
 from coach.report.history import history
+from tests.forked import Forked
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -515,7 +516,7 @@ time.sleep(600)
         sys.executable,
         "program.py",
     ]
-    with subprocess.Popen(
+    with Forked(
         [sys.executable, "-m", "coach.cli.main", *words],
         cwd=tmp_path,
         env={**os.environ, "COACH_HOME": str(tmp_path / "home")},

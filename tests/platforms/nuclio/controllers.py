@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import ROOT
+from tests.forked import Forked
 from tests.packaging.api_server import ApiServer, api_server, served
 
 CONTROLLER = "COACH_NUCLIO_CONTROLLER"
@@ -80,7 +81,8 @@ class Controller:
             *("--platform-config", str(file), "--function-monitor-interval", f"{self.monitor_seconds}s"),
         ]
         with (self.folder / "nuclio-controller.log").open("ab") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            start = subprocess.Popen if self.real else Forked
+            process = start(command, cwd=ROOT, stdout=log, stderr=log)
         try:
             yield process
         finally:

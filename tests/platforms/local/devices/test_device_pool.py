@@ -19,6 +19,7 @@ import pytest
 from coach.cli.main import invoke
 from coach.core.jobs.job import Job
 from coach.platforms.local.devices.nvml import VISIBLE
+from tests.forked import Forked, output
 from tests.gpus import Gpus, gpus, new_uuid
 from tests.platforms.local.test_platform import ended, handler_on, job, submit
 
@@ -68,7 +69,7 @@ class Box:
         home = self._env(who)
         command = [sys.executable, "-m", "coach.cli.main", *words]
         with self.output(len(self.runs)).open("wb") as file:
-            run = subprocess.Popen(
+            run = Forked(
                 command, cwd=self.folder, env={**os.environ, **home, **env}, stdout=file, stderr=subprocess.STDOUT
             )
         self.runs.append(run)
@@ -93,7 +94,7 @@ class Box:
         """What another command says."""
         env = {**os.environ, **self._env(who)}
         command = [sys.executable, "-m", "coach.cli.main", *words]
-        return subprocess.run(command, env=env, text=True, capture_output=True, check=False).stdout
+        return output(command, env=env)
 
     def says(self, words: str, *command: str, who: str = "me") -> str:
         """What a command says once these words are among it."""
