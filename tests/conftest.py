@@ -23,6 +23,8 @@ __all__ = ["pytest_addoption", "pytest_configure"]
 #: The distributions whose policies these tests are about.
 OURS = {"coach-trainer", "coach-research"}
 
+gc.disable()  # until all tests are read: see pytest_collection_finish
+
 # A test that asks make something gets the same answer by hand and under `make test`, whose own flags are inherited.
 for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
     os.environ.pop(name, None)
@@ -99,5 +101,6 @@ def pytest_sessionstart() -> None:
 
 def pytest_collection_finish() -> None:
     """The garbage collector looks at all that was imported no more: that took a third of some tests' time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(20_000, 20, 50)
