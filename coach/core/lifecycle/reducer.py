@@ -238,7 +238,9 @@ class Reducer:
         self._capacity_changed()  # those that wait are in another order now
 
     @_follow_up.register
-    def _resume_requested(self, _: ev.ResumeRequested, job: Job) -> None:
+    def _resume_requested(self, event: ev.ResumeRequested, job: Job) -> None:
+        if not job.attempts.count and self._never_fits(job, event.at):
+            return
         self._runnable.add(job.name)
 
     @_follow_up.register
@@ -294,12 +296,17 @@ class Reducer:
 
     @_follow_up.register
     def _submitted(self, event: ev.JobSubmitted, job: Job) -> None:
+        if not self._never_fits(job, event.at):
+            self._runnable.add(job.name)
+
+    def _never_fits(self, job: Job, at: float) -> bool:
+        """End a job that no nodes can hold, were they empty."""
         nodes = [self.nodes.all] if job.spec.spot is None else spot_nodes.by_kind(self.nodes.all)
         plans = [plan_alone(job, job.minimum, kind) for kind in nodes]
         if isinstance(plan := plans[-1], Pending) and all(isinstance(one, Pending) for one in plans):
-            self._finish(job, event.at, Reason.NEVER_FITS, plan.message)
-            return
-        self._runnable.add(job.name)
+            self._finish(job, at, Reason.NEVER_FITS, plan.message)
+            return True
+        return False
 
     @_follow_up.register
     def _timer_fired(self, event: ev.TimerFired, job: Job) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from coach.core.cluster import Role
+from coach.core.cluster import Instance, Node, Resources, Role
 from coach.core.estimation.observations import KnownCurve, KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -366,6 +367,23 @@ def test_a_job_no_node_can_ever_hold_is_refused_at_once_with_the_numbers() -> No
     assert (world.job().state, world.job().reason) == (State.FAILED, Reason.NEVER_FITS)
     assert "1 worker x 1 cpu" in world.job().message and "largest node has 0.9 cpu" in world.job().message
     assert not world.taken(act.DeployPods)
+
+
+@pytest.mark.parametrize("more", [{}, {"spot": {"deadline": "1h"}, "prices": "nodes"}], ids=["any", "spot"])
+def test_a_job_that_fits_no_node_is_refused_again_when_it_is_resumed_until_there_is_a_larger_node(
+    more: dict[str, Any],
+) -> None:
+    price = Instance(hour=1.0, cpu=0.9, memory=64.0)
+    small = replace(nodes(1, 0.9)[0], price=price)
+    world = World.of((small,))
+    world.submit(spec(maxEpochs=2, **more))
+    world.resume("job")
+    assert (world.job().state, world.job().reason) == (State.FAILED, Reason.NEVER_FITS)
+    large = Node("large", Resources(4.0, 64.0), price=replace(price, cpu=4.0))
+    world.send(ev.NodesChanged(world.now, (), nodes=(small, large)))
+    world.resume("job")
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT
 
 
 # -- the steps between ------------------------------------------------------------------------------------

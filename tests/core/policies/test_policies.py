@@ -185,63 +185,59 @@ def sum_fits(requests: list[Resources], nodes: ClusterView) -> bool:
     return need.fits(room) and all(any(pod.fits(node.capacity) for node in nodes.nodes) for pod in requests)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes())
 @settings(max_examples=30)
 def test_every_job_is_answered_within_its_limits_and_all_fit_on_the_nodes(
-    name: str, world: tuple[list[Job], ClusterView]
+    world: tuple[list[Job], ClusterView],
 ) -> None:
     jobs, nodes = world
-    decision = policy(name).allocate(jobs, nodes)
-    assert set(decision.allocations) == {job.id for job in jobs}
-    for job in jobs:
-        given_ = decision.allocations[job.id]
-        if given_ is None:
-            assert decision.why(job.id), "a job that waits has a reason"
-        elif job.fixed is not None:
-            assert given_ == job.fixed
-        else:
-            assert job.minimum.workers <= given_.workers <= job.maximum.workers
-            assert job.minimum.servers <= given_.servers <= job.maximum.servers
-            assert job.affordable(given_)
 
     def is_placed(jobs: list[Job]) -> bool:
         """Whether what these jobs hold is on the nodes already; what is generated here need not fit together."""
         return placeable(pods(jobs, {job.id: job.current for job in jobs}), nodes)
 
-    if is_placed([job for job in jobs if job.busy or (job.fixed is not None and job.fixed == job.current)]):
-        assert sum_fits(pods(jobs, decision.allocations), nodes)
     busy = [job for job in jobs if job.busy]
-    if is_placed(busy):
-        held = {job.id: job.current for job in busy}
-        assert sum_fits(pods(jobs, {**decision.allocations, **held}), nodes), "in addition to what busy jobs hold"
+    for name in NAMES:
+        decision = policy(name).allocate(jobs, nodes)
+        assert set(decision.allocations) == {job.id for job in jobs}, name
+        for job in jobs:
+            given_ = decision.allocations[job.id]
+            if given_ is None:
+                assert decision.why(job.id), f"{name}: a job that waits has a reason"
+            elif job.fixed is not None:
+                assert given_ == job.fixed, name
+            else:
+                assert job.minimum.workers <= given_.workers <= job.maximum.workers, name
+                assert job.minimum.servers <= given_.servers <= job.maximum.servers, name
+                assert job.affordable(given_), name
+        if is_placed([job for job in jobs if job.busy or (job.fixed is not None and job.fixed == job.current)]):
+            assert sum_fits(pods(jobs, decision.allocations), nodes), name
+        if is_placed(busy):
+            held = {job.id: job.current for job in busy}
+            assert sum_fits(pods(jobs, {**decision.allocations, **held}), nodes), f"{name}: what busy jobs hold"
 
 
-@pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes(), data=st.data())
 @settings(max_examples=15, deadline=None)
-def test_the_order_of_jobs_and_nodes_does_not_matter(
-    name: str, world: tuple[list[Job], ClusterView], data: st.DataObject
-) -> None:
+def test_the_order_of_jobs_and_nodes_does_not_matter(world: tuple[list[Job], ClusterView], data: st.DataObject) -> None:
     jobs, nodes = world
-    first = policy(name).allocate(jobs, nodes)
-    again = policy(name).allocate(
-        data.draw(st.permutations(jobs)), ClusterView(tuple(data.draw(st.permutations(nodes.nodes))))
-    )
-    assert again.allocations == first.allocations
-    assert again.steps == first.steps
+    shuffled = data.draw(st.permutations(jobs)), ClusterView(tuple(data.draw(st.permutations(nodes.nodes))))
+    for name in NAMES:
+        first, again = policy(name).allocate(jobs, nodes), policy(name).allocate(*shuffled)
+        assert again.allocations == first.allocations, name
+        assert again.steps == first.steps, name
 
 
-@pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes())
 @settings(max_examples=15, deadline=None)
-def test_the_steps_lead_to_what_was_decided(name: str, world: tuple[list[Job], ClusterView]) -> None:
+def test_the_steps_lead_to_what_was_decided(world: tuple[list[Job], ClusterView]) -> None:
     jobs, nodes = world
-    decision = policy(name).allocate(jobs, nodes)
-    for job in jobs:
-        story = [step for step in decision.why(job.id) if step.reason not in NOT_TAKEN]
-        if story and not any(other.busy for other in jobs):
-            assert story[-1].after == decision.allocations[job.id]
+    for name in NAMES:
+        decision = policy(name).allocate(jobs, nodes)
+        for job in jobs:
+            story = [step for step in decision.why(job.id) if step.reason not in NOT_TAKEN]
+            if story and not any(other.busy for other in jobs):
+                assert story[-1].after == decision.allocations[job.id], name
 
 
 def test_a_decision_shows_its_outcome_and_not_its_log() -> None:
