@@ -30,7 +30,12 @@ def lasting_template() -> Iterator[tuple[Functions, Path]]:
 @pytest.fixture
 def one_template(lasting_template: tuple[Functions, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Platforms of this process start no MXNet of their own."""
-    start, ended, (lasting, path) = Runtime.open, Runtime.ended, lasting_template
+    borrow_template(lasting_template, monkeypatch)
+
+
+def borrow_template(template: tuple[Functions, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """See `one_template`; for fixtures of a wider scope."""
+    start, ended, (lasting, path) = Runtime.open, Runtime.ended, template
 
     async def borrow(runtime: Runtime) -> None:
         if runtime._functions == lasting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -96,7 +97,12 @@ def _scalar(value: Any) -> str:
         return repr(value)
     if isinstance(value, list):
         return f"[{', '.join(map(_scalar, value))}]"
-    text = str(value)
+    return _text(str(value))
+
+
+@lru_cache(4096)
+def _text(text: str) -> str:
+    """See `_scalar`; kept, as the keys are those of every job."""
     bare = _PLAIN.fullmatch(text) and not text.endswith(":") and resolve(text) == text
     if bare and yaml.safe_load(text) == text:
         return text

@@ -1,3 +1,3 @@
 """Chaos needs the functions' Python."""
 
-from tests.cli.conftest import functions  # noqa: F401 - a fixture
+from tests.cli.conftest import functions, lasting_template, one_template  # noqa: F401 - fixtures

@@ -18,7 +18,7 @@ from coach.core.spec.training import Framework, ParameterServer
 from tests.chaos.draw import Fault, Instant, Victim
 from tests.chaos.stage import MODELS, Outcome, Stage, losses
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(600)]
 
 KILLED = "killed"
 

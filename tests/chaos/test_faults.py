@@ -29,6 +29,7 @@ from coach.platforms.local.runtime import Runtime
 from tests.chaos.draw import Fault, Instant, Victim
 from tests.chaos.processes import command, descendants
 from tests.chaos.stage import ROOMY, Stage, losses
+from tests.one_template import borrow_template
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
@@ -79,7 +80,9 @@ class Struck:
 
 
 @pytest.fixture(scope="module")
-def struck(functions: None, tmp_path_factory: pytest.TempPathFactory) -> Struck:
+def struck(
+    functions: None, lasting_template: tuple[Functions, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Struck:
     """One job after the other, each with its fault."""
     model = tmp_path_factory.mktemp("nan") / "model.py"
     text = (Path(__file__).parent / "model.py").read_text().replace("def loss()", "def finite()")
@@ -102,7 +105,9 @@ def struck(functions: None, tmp_path_factory: pytest.TempPathFactory) -> Struck:
             found.jobs[NAN] = await stage.run(NAN, probing=False, model={"file": model.as_uri()})
             return found
 
-    return asyncio.run(main())
+    with pytest.MonkeyPatch.context() as patch:
+        borrow_template(lasting_template, patch)
+        return asyncio.run(main())
 
 
 def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it(struck: Struck) -> None:
@@ -156,6 +161,7 @@ def test_a_template_that_nobody_waits_for_is_ended(tmp_path: Path, monkeypatch: 
 def test_a_platform_that_cannot_open_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     functions = Functions(Functions.folder_only(), Path(sys.executable))  # has no MXNet
+    before = descendants(os.getpid())
 
     async def main() -> None:
         local = LocalPlatform(ROOMY, functions, lambda job: tmp_path / job, lambda: 0.0)
@@ -164,7 +170,7 @@ def test_a_platform_that_cannot_open_leaves_nothing(tmp_path: Path, monkeypatch:
 
     asyncio.run(main())
     assert list(tmp_path.iterdir()) == []
-    assert not [pid for pid in descendants(os.getpid()) if "training" in command(pid)]
+    assert not [pid for pid in descendants(os.getpid()) if pid not in before and "training" in command(pid)]
 
 
 def test_a_loss_that_an_earlier_run_found_fails_no_later_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from coach_research.policies.dl2.policy import Dl2Policy
 from tests.cli.conftest import ROOT
 from tests.cli.test_run import as_json, assert_nothing_left, coach, started, write_job
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(500)]
 
 #: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one: what they decide is
 #: tested without processes.

@@ -14,7 +14,7 @@ from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
 from tests.cli.test_run import as_json, assert_nothing_left, coach, started, write_job
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions", "one_template"), pytest.mark.timeout(300)]
 
 
 def test_a_service_trains_a_submitted_job_to_its_target(home: StateDirectory, tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ class Api:
             seq = found["seq"]
 
     async def ended(self, name: str) -> dict[str, Any]:
+        handler = self.service.handler
+        await handler.wait(lambda: name in handler.jobs and handler.jobs[name].ended)
         return await self.until(name, lambda row: row["ended_at"] is not None)
 
     async def settled(self) -> int:

@@ -147,7 +147,7 @@ def test_a_command_gets_each_message_as_json_and_as_text(
             changes: dict[str, Any] = {"prices": DEAR, "target": {"loss": 0.01}, "stopEarly": False}
             # 16 times what is reserved for an epoch: it ends with 94 % spent.
             await api.submit("a", budget={"amount": 2.0, "currency": "USD"}, maxEpochs=2000, **changes)
-            await api.until("a", lambda row: row["state"] == "BudgetExhausted")
+            assert (await api.ended("a"))["state"] == "BudgetExhausted"
 
     serve(home, body, FakePlatform(epoch_seconds=0.01))
     got = [json.loads(line) for line in (tmp_path / "got").read_text().splitlines()]
