@@ -58,6 +58,7 @@ class NcclGroup:
 
     def connect(self) -> None:
         """Connect to the others, and add up once. Raises RuntimeError."""
+        self._group.eager_connect_single_device(self._device)
         one = torch.ones(1, device=self._device)
         (found,) = self.end(self.begin([one]))
         if int(found) != self._size:

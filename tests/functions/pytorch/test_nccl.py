@@ -46,6 +46,9 @@ STAND_IN = (
         def __init__(self, store, rank, size):
             self.store, self.rank, self.size, self.group = store, rank, size, None
 
+        def eager_connect_single_device(self, device):
+            self.connected()
+
         def connected(self):
             if self.group is None:
                 options = dist.ProcessGroupGloo._Options()
