@@ -41,6 +41,18 @@ def spacing(x: Sequence[float]) -> float:
     return max(1.0, min(b - a for a, b in itertools.pairwise(x))) if len(x) > 1 else 1.0
 
 
+def last_of(endings: tuple[FloatArray, FloatArray] | None) -> Interval | None:
+    """The x of the last epoch needed, of what `ConvergenceModel.endings` gives."""
+    if endings is None:
+        return None
+    times, chance = endings
+    cumulated = np.cumsum(chance)
+    low, expected, high = (
+        float(times[min(int(np.searchsorted(cumulated, share)), len(times) - 1)]) for share in (TAIL, 0.5, 1.0 - TAIL)
+    )
+    return Interval(low, expected, high)
+
+
 @dataclass(frozen=True, slots=True)
 class ConvergenceModel:
     """All curves that explain the values measured so far, weighted by how well they explain them.
@@ -93,16 +105,7 @@ class ConvergenceModel:
         For a job that still trains: at least one more value, as far away as the latest ones are apart. The noise
         counts: values that fluctuate around the target take longer to stay below it than their mean takes to reach it.
         """
-        found = self.endings(target, consecutive_hits, x_now)
-        if found is None:
-            return None
-        times, chance = found
-        cumulated = np.cumsum(chance)
-        low, expected, high = (
-            float(times[min(int(np.searchsorted(cumulated, share)), len(times) - 1)])
-            for share in (TAIL, 0.5, 1.0 - TAIL)
-        )
-        return Interval(low, expected, high)
+        return last_of(self.endings(target, consecutive_hits, x_now))
 
     def endings(self, target: float, consecutive_hits: int, x_now: float) -> tuple[FloatArray, FloatArray] | None:
         """The x at which `target` may have held so long, and the probability of each, [n]; None = no solution."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, Metric, fit_convergence
+from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, Metric, fit_convergence, last_of
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownCurve
@@ -93,10 +93,9 @@ class FittedCurve:
         if self._asked is None and (asked := self.data.get("asked")):
             self._asked = asked[0], asked[1] and Interval(*asked[1])
         if self._asked is None or self._asked[0] != epochs_trained:
-            self._asked = (
-                epochs_trained,
-                self.model.epochs_to(target.number, target.epochs_in_a_row, epochs_trained),
-            )
+            at_fit = epochs_trained == self.epochs_trained
+            asked = target.number, target.epochs_in_a_row, epochs_trained
+            self._asked = epochs_trained, last_of(self.endings(target) if at_fit else self.model.endings(*asked))
         return self._asked[1]
 
     def chance(self, target: Target) -> float:
