@@ -27,7 +27,7 @@ def test_a_newcomer_gets_from_a_clone_to_a_target_by_the_readmes_commands(tmp_pa
     own |= {"HOME": str(tmp_path), "COLUMNS": "120"}
     typed = f"{install.replace('REPOSITORY', str(ROOT))}\ncat > train.py <<'END'\n{script}\nEND\n{use}"
     done = subprocess.run(
-        ["bash", "-ec", typed], cwd=tmp_path, env=own, capture_output=True, text=True, timeout=500, check=False
+        ["bash", "-ec", typed], cwd=tmp_path, env=own, capture_output=True, text=True, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "found val_loss 0.3438" in done.stdout
