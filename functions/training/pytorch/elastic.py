@@ -53,8 +53,8 @@ class GlooGroup(ElasticGroup):
         found = [torch.empty_like(mine) for _ in view.members]
         group.group.allgather([found], [mine]).wait()
         self._leave(left)  # by now all have finished what they did in it
-        self._transport.add_nccl(group, view, view.members.index(self.line.member.name), self._device)
-        self._nccl = group.gradients
+        nccl.form(self._transport, group, view.members.index(self.line.member.name), self._device)
+        self._nccl = group.nccl
         return [Clock(None if steps < 0 else steps, bool(kept)) for steps, kept in (each.tolist() for each in found)]
 
     @staticmethod
@@ -99,20 +99,20 @@ class GlooGroup(ElasticGroup):
         given[0][-OFFERS:] = torch.tensor(offer, dtype=given[0].dtype)
         if group is not None:
             try:
-                if self._nccl is not None:
-                    begun = self._nccl.begin(given[1:], in_rank_order=self._in_rank_order)
-                    sums = gloo.add_up(group.group, given[0], len(view.members), in_rank_order=self._in_rank_order)
-                    given = [sums, *self._nccl.end(begun)]
-                else:
-                    given = [
-                        gloo.add_up(group.group, each, len(view.members), in_rank_order=self._in_rank_order)
-                        for each in given
-                    ]
+                given = self._sums(group.group, given, len(view.members))
             except RuntimeError:
                 self._spare = [{}, {}]  # peers may still write into what was exchanged
                 self._leave(self._nccl)
                 raise
         return given, tuple(given[0][-OFFERS:].tolist())
+
+    def _sums(self, group: Any, given: list[torch.Tensor], size: int) -> list[torch.Tensor]:
+        in_order = self._in_rank_order
+        if self._nccl is None:
+            return [gloo.total(gloo.begin(group, each, size, in_rank_order=in_order)) for each in given]
+        begun = self._nccl.begin(given[1:], in_rank_order=in_order)
+        first = gloo.total(gloo.begin(group, given[0], size, in_rank_order=in_order))
+        return [first, *self._nccl.end(begun)]
 
     def step(self, learner: TorchLearner, compute: Callable[[int, int], tuple[bool, list[float]]]) -> list[float]:
         """See training.elastic.group."""
@@ -167,7 +167,7 @@ def gradients(
     for parameter in learner.parameters:
         grad = parameter.grad if used and parameter.grad is not None else torch.zeros_like(parameter)
         flat = (grad.to_dense() if grad.is_sparse else grad).reshape(-1)
-        by_dtype.setdefault(parameter.dtype, []).append(flat if on_gpus else flat.cpu())
+        by_dtype.setdefault(parameter.dtype, []).append(flat.to(learner.device if on_gpus else "cpu"))
     if not on_gpus:
         by_dtype[torch.float32].append(last)
     for dtype, parts in by_dtype.items():

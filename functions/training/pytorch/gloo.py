@@ -6,7 +6,6 @@ It listens on the function's own address only, and the model file may use torch.
 import contextlib
 import os
 import socket
-import sys
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,7 +17,6 @@ import torch.distributed as dist
 
 from training.elastic.line import Values
 from training.membership.messages import View
-from training.pytorch import nccl
 
 #: Seconds of one exchange. A member that is lost or hangs is known long before.
 EXCHANGE_SECONDS = 1800
@@ -49,20 +47,28 @@ class KeyValueStore(dist.Store):
             self.get(key)
 
 
-def add_up(group: Any, tensor: torch.Tensor, size: int, *, in_rank_order: bool) -> torch.Tensor:
-    """The sum over all members, which may be `tensor` itself.
+#: A sum under way, with the tensors of which the first becomes it.
+Begun = tuple[Any, list[torch.Tensor]]
+
+
+def begin(group: Any, tensor: torch.Tensor, size: int, *, in_rank_order: bool) -> Begun:
+    """Start to add it up over all members. What `total` takes.
 
     A ring's order of summation depends on the place in the tensor; `in_rank_order` it is that of the ranks.
     """
     if not in_rank_order:
-        group.allreduce([tensor]).wait()
-        return tensor
+        return group.allreduce([tensor]), [tensor]
     parts = [torch.empty_like(tensor) for _ in range(size)]
-    group.allgather([parts], [tensor]).wait()
-    total = parts[0]
+    return group.allgather([parts], [tensor]), parts
+
+
+def total(begun: Begun) -> torch.Tensor:
+    """The sum, which may be the tensor itself."""
+    work, parts = begun
+    work.wait()
     for part in parts[1:]:
-        total += part
-    return total
+        parts[0] += part
+    return parts[0]
 
 
 @dataclass
@@ -73,8 +79,8 @@ class Connected:
     values: Values
     sockets: set[str] = field(default_factory=set)
     gpus: tuple[str, ...] = ()
-    #: By which gradients on GPUs are added, where they are.
-    gradients: nccl.NcclGroup | None = None
+    #: The NcclGroup by which gradients on GPUs are added, where they are.
+    nccl: Any = None
     closed: bool = False
 
 
@@ -112,43 +118,17 @@ class GlooTransport:
         gpus = tuple(values.get(f"gpu/{each}") for each in range(len(view.members)))
         return Connected(group, values, mine, gpus)
 
-    def add_nccl(self, group: Connected, view: View, rank: int, device: torch.device) -> None:
-        """Form the view's group of NCCL, where each member has a GPU of its own; else gloo adds all.
-
-        All members are in the view and have no other exchange: none forms another view meanwhile, unless this one is
-        closed. What cannot be formed while the view holds is left: by all, and in later views too.
-        """
-        if "" in group.gpus or len({*group.gpus}) < len(view.members):
-            return
-        failed: Exception | None = None
-        try:
-            store = KeyValueStore(group.values, nccl.FORMING_SECONDS)
-            group.gradients = nccl.NcclGroup(store, rank, len(view.members), device)
-            if not group.closed:
-                group.gradients.connect()
-                with self._lock:  # NCCL's own connections are not gloo's to shut down
-                    self._known |= {inode for inode, _ in self._sockets()}
-        except Exception as error:
-            failed = error
-        if group.closed:
-            raise RuntimeError("the view was closed")
-        mine = torch.tensor([int(failed is not None)])
-        group.group.allreduce([mine]).wait()
-        if not int(mine):
-            return
-        self.gpu = ""
-        formed, group.gradients = group.gradients, None
-        if formed is not None:
-            formed.abort()
-        why = "another worker could not" if failed is None else " ".join(str(failed).split())
-        sys.stderr.write(f"NCCL does not connect the workers: {why}. Gradients go through the CPU, by gloo\n")
+    def leave_alone(self) -> None:
+        """The connections to members that came since are not gloo's to shut down."""
+        with self._lock:
+            self._known |= {inode for inode, _ in self._sockets()}
 
     def close(self, group: Connected | None) -> None:
         """See Transport. gloo has no call for it: its sockets are shut down. NCCL's takes a while."""
         if group is not None:
             group.closed = group.values.closed = True
-            if group.gradients is not None:
-                threading.Thread(target=group.gradients.abort, daemon=True).start()
+            if group.nccl is not None:
+                threading.Thread(target=group.nccl.abort, daemon=True).start()
         with self._lock:
             for inode, descriptor in self._sockets():
                 if inode in group.sockets if group is not None else inode not in self._known:

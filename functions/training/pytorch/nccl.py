@@ -5,11 +5,14 @@ It needs a GPU for each member and PyTorch 2.7 or later, whose `abort` frees a p
 """
 
 import os
+import sys
 import threading
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from training.pytorch import gloo
 
 #: Seconds that members may take to connect.
 FORMING_SECONDS = 30
@@ -17,15 +20,12 @@ FORMING_SECONDS = 30
 #: A model file that sets this variable to gloo has its gradients added on the CPU.
 VARIABLE = "COACH_GRADIENTS"
 
-#: Exchanges under way, each with the tensors of which the first becomes the sum.
-Begun = list[tuple[Any, list[torch.Tensor]]]
-
 #: As PyTorch and NCCL read them when the first group is made. The user's own come first.
 SETTINGS = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # else its watchdog ends this process when a member is lost
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_NONBLOCKING_TIMEOUT": str(FORMING_SECONDS),
-    "NCCL_RUNTIME_CONNECT": "0",  # all connections are made with the group: see GlooTransport.add_gpus
+    "NCCL_RUNTIME_CONNECT": "0",  # all connections are made with the group: see form
 }
 
 
@@ -53,8 +53,8 @@ class NcclGroup:
         self._group = make(store, rank, size)
         self._size = size
         self._device = device
+        self._closed = self._aborted = False
         self._aborting = threading.Lock()
-        self._aborted = False
 
     def connect(self) -> None:
         """Connect to the others, and add up once. Raises RuntimeError."""
@@ -64,32 +64,53 @@ class NcclGroup:
         if int(found) != self._size:
             raise RuntimeError(f"the sum of {self._size} ones over NCCL is {float(found):g}")
 
-    def begin(self, tensors: list[torch.Tensor], *, in_rank_order: bool = False) -> Begun:
-        """Start to add these up over all members, in place unless `in_rank_order`. What `end` takes."""
-        begun: Begun = []
-        for tensor in tensors:
-            parts = [torch.empty_like(tensor) for _ in range(self._size)] if in_rank_order else [tensor]
-            work = self._group.allgather([parts], [tensor]) if in_rank_order else self._group.allreduce(parts)
-            begun.append((work, parts))
-        return begun
+    def begin(self, tensors: list[torch.Tensor], *, in_rank_order: bool = False) -> list[gloo.Begun]:
+        """Start to add these up over all members. What `end` takes."""
+        return [gloo.begin(self._group, each, self._size, in_rank_order=in_rank_order) for each in tensors]
 
-    def end(self, begun: Begun) -> list[torch.Tensor]:
+    def end(self, begun: list[gloo.Begun]) -> list[torch.Tensor]:
         """The sums. Raises RuntimeError where the group was aborted: they are not whole then."""
-        sums = []
-        for work, parts in begun:
-            work.wait()  # on a GPU, this has the stream wait, not this thread
-            for part in parts[1:]:
-                parts[0] += part
-            sums.append(parts[0])
+        sums = [gloo.total(each) for each in begun]  # on a GPU, the stream has waited for them, and not this thread
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
-        if self._aborted:
+        if self._closed:
             raise RuntimeError("the view was closed")
         return sums
 
     def abort(self) -> None:
         """End all waits in it, here and at the others. Returns when nothing writes into tensors any more."""
-        before, self._aborted = self._aborted, True
+        self._closed = True
         with self._aborting:
-            if not before:
+            if not self._aborted:
+                self._aborted = True
                 self._group.abort()
+
+
+def form(transport: gloo.GlooTransport, view: gloo.Connected, rank: int, device: torch.device) -> None:
+    """Give a view its group of NCCL, where each member has a GPU of its own; else gloo adds all.
+
+    All members are in the view and have no other exchange: none forms another view meanwhile, unless this one is
+    closed. What cannot be formed while the view holds is left: by all, and in later views too.
+    """
+    size = len(view.gpus)
+    if "" in view.gpus or len({*view.gpus}) < size:
+        return
+    failed: Exception | None = None
+    try:
+        view.nccl = NcclGroup(gloo.KeyValueStore(view.values, FORMING_SECONDS), rank, size, device)
+        if not view.closed:
+            view.nccl.connect()
+            transport.leave_alone()
+    except Exception as error:
+        failed = error
+    if view.closed:
+        raise RuntimeError("the view was closed")
+    failures = gloo.total(gloo.begin(view.group, torch.tensor([int(failed is not None)]), size, in_rank_order=False))
+    if not int(failures):
+        return
+    transport.gpu = ""
+    formed, view.nccl = view.nccl, None
+    if formed is not None:
+        formed.abort()
+    why = "another worker could not" if failed is None else " ".join(str(failed).split())
+    sys.stderr.write(f"NCCL does not connect the workers: {why}. Gradients go through the CPU, by gloo\n")

@@ -58,7 +58,7 @@ def test_every_job_ends_and_no_rule_is_broken_on_the_way(scenario: Scenario) -> 
     assert {job.name for job in world.reducer.jobs.values()} == set(scenario.dynamics)
 
 
-def test_twenty_histories_from_a_seed_break_no_rule(capsys: Any) -> None:
+def test_forty_histories_from_two_seeds_break_no_rule(capsys: Any) -> None:
     """In seed 8's, a job with `spot` that fitted no node waited for ever once it was resumed."""
     assert main(20, 8) == 0, capsys.readouterr().out
     assert main(20, 5) == 0, capsys.readouterr().out

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.functions.hosting import Gang, Template
+from tests.functions.hosting import Elastic, Gang, Template
+from tests.functions.pytorch.test_elastic import OPTIMIZER, SAMPLES
+from tests.functions.pytorch.test_training import MLP, epoch
 
 FRAMEWORK = {"COACH_FRAMEWORK": "pytorch"}
 
@@ -29,4 +31,18 @@ def gang(warm_pytorch_gang: Gang) -> Iterator[Gang]:
     """Three workers and two servers, without a group."""
     warm_pytorch_gang.fresh_group()
     yield warm_pytorch_gang
+    warm_pytorch_gang.stop()
+
+
+@pytest.fixture
+def group(gang: Gang) -> Elastic:
+    return Elastic(gang)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(warm_pytorch_gang: Gang, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
+    """The report of one worker that trains the same in peace."""
+    warm_pytorch_gang.fresh_group()
+    message = epoch(tmp_path_factory.mktemp("plain"), text=MLP, samples=SAMPLES, optimizer=OPTIMIZER)
+    yield warm_pytorch_gang.epoch(1, 0, **message)
     warm_pytorch_gang.stop()

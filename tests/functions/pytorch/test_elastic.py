@@ -3,13 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.functions.hosting import ROOT, Elastic, Gang, eventually
+from tests.functions.hosting import ROOT, Elastic, eventually
 from tests.functions.pytorch.test_training import MLP, epoch, in_torch
 
 pytestmark = pytest.mark.pytorch
@@ -45,20 +44,6 @@ def slow(folder: Path, after: dict | None = None, **changes: Any) -> dict:
         "elastic": True,
         **epoch(folder, after, **{"text": SLOW, "samples": SAMPLES, "optimizer": OPTIMIZER, **changes}),
     }
-
-
-@pytest.fixture
-def group(gang: Gang) -> Elastic:
-    return Elastic(gang)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(warm_pytorch_gang: Gang, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
-    """The report of one worker that trains the same in peace."""
-    warm_pytorch_gang.fresh_group()
-    message = epoch(tmp_path_factory.mktemp("plain"), text=MLP, samples=SAMPLES, optimizer=OPTIMIZER)
-    yield warm_pytorch_gang.epoch(1, 0, **message)
-    warm_pytorch_gang.stop()
 
 
 def assert_as_undisturbed(reports: list[dict], undisturbed: dict) -> None:

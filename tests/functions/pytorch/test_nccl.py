@@ -6,21 +6,13 @@ what stands in writes down what becomes of it. `make test-gpu` has what one GPU 
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.functions.hosting import Elastic, Gang, eventually
-from tests.functions.pytorch.test_elastic import (
-    OPTIMIZER,
-    SAMPLES,
-    SLOW,
-    assert_as_undisturbed,
-    replayed,
-    slow,
-)
-from tests.functions.pytorch.test_training import MLP, epoch, in_torch
+from tests.functions.hosting import Elastic, eventually
+from tests.functions.pytorch.test_elastic import SAMPLES, SLOW, assert_as_undisturbed, replayed, slow
+from tests.functions.pytorch.test_training import in_torch
 
 pytestmark = pytest.mark.pytorch
 
@@ -100,20 +92,6 @@ def notes(folder: Path) -> list[list[str]]:
 def said(folder: Path, what: str) -> list[str]:
     """The processes that noted this."""
     return [pid for pid, noted in notes(folder) if noted == what]
-
-
-@pytest.fixture
-def group(gang: Gang) -> Elastic:
-    return Elastic(gang)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(warm_pytorch_gang: Gang, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
-    """The report of one worker that trains the same in peace."""
-    warm_pytorch_gang.fresh_group()
-    message = epoch(tmp_path_factory.mktemp("plain"), text=MLP, samples=SAMPLES, optimizer=OPTIMIZER)
-    yield warm_pytorch_gang.epoch(1, 0, **message)
-    warm_pytorch_gang.stop()
 
 
 def test_a_worker_joins_another_dies_and_each_view_has_a_group_of_its_own(
@@ -204,9 +182,33 @@ def test_two_workers_on_one_gpu_go_by_gloo(group: Elastic, tmp_path: Path) -> No
     assert report["workers"] == 2 and not notes(tmp_path)
 
 
-def test_a_cpu_s_gradients_go_by_gloo_and_nccl_takes_the_options_that_it_is_given() -> None:
+#: PyTorch as it is with a GPU of NVIDIA's, as far as is asked.
+WITH_A_GPU = """
+import json, os, sys, types, torch
+import torch.distributed as dist
+sys.path.insert(0, "functions")
+from training.pytorch import nccl
+cpu, cuda = torch.device("cpu"), torch.device("cuda", 1)
+torch.version.cuda, dist.is_nccl_available = "13.2", lambda: True
+torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(uuid=f"GPU-{device.index}")
+dist.ProcessGroupNCCL = types.SimpleNamespace(abort=None)
+found = [nccl.gpu(cpu), nccl.gpu(cuda)]
+os.environ[nccl.VARIABLE] = "gloo"
+found.append(nccl.gpu(cuda))
+del os.environ[nccl.VARIABLE], dist.ProcessGroupNCCL.abort
+found.append(nccl.gpu(cuda))
+torch.version.cuda = None
+print(json.dumps([*found, nccl.gpu(cuda)]))
+"""
+
+
+def test_gradients_go_by_nccl_on_nvidias_gpus_where_it_can_be_aborted_and_is_not_switched_off() -> None:
+    assert in_torch(WITH_A_GPU) == ["", "GPU-1", "", "", ""]
+
+
+def test_nccl_takes_the_options_that_it_is_given() -> None:
     """Without a GPU, PyTorch's own class says so after it has read them. A PyTorch without NCCL has no such class."""
-    kind, said = in_torch("""
+    said = in_torch("""
         import json, sys, torch
         import torch.distributed as dist
         sys.path.insert(0, "functions")
@@ -217,6 +219,6 @@ def test_a_cpu_s_gradients_go_by_gloo_and_nccl_takes_the_options_that_it_is_give
                 nccl.make(dist.HashStore(), 0, 1)
             except ValueError as error:
                 said = str(error)
-        print(json.dumps([nccl.gpu(torch.device("cpu")), said]))
+        print(json.dumps(said))
     """)
-    assert kind == "" and (said == "PyTorch has no NCCL" or "no GPUs found" in said)
+    assert said == "PyTorch has no NCCL" or "no GPUs found" in said
