@@ -72,35 +72,6 @@ def pauses(records: Iterable[Any], name: str) -> list[tuple[float, float]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """The time of an attempt of an epoch. `end` None: it still runs."""
-
-    order: act.RunEpoch
-    end: float | None
-    counted: bool
-
-
-def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
-    """All attempts of job `name`, in order."""
-    found: dict[str, Attempt] = {}
-    last = 0.0
-    for record in records:
-        if isinstance(record, ev.HandlerStarted):
-            if name in {pod.job for pod in record.kept}:
-                continue
-            # An earlier attempt does not run any more; it ended no later than the last known record.
-            found |= {t: Attempt(a.order, last, False) for t, a in found.items() if a.end is None}
-        elif record.job == name:
-            if isinstance(record, act.RunEpoch):
-                found[record.token] = Attempt(record, None, False)
-            elif isinstance(record, ev.EpochFinished | ev.EpochFailed) and record.token in found:
-                counted = isinstance(record, ev.EpochFinished)
-                found[record.token] = Attempt(found[record.token].order, record.at, counted)
-        last = last if _by_the_next_handler(record) else record.at
-    return list(found.values())
-
-
-@dataclass(frozen=True, slots=True)
 class Balance:
     """A job's money at a time: spent, and reserved in addition, in currency units."""
 
@@ -122,74 +93,116 @@ def money(records: Iterable[Any], name: str) -> list[Balance]:
     return found
 
 
+@dataclass(slots=True)
+class Attempt:
+    """An attempt of an epoch, with what it cost. `end` None: it still runs; `outcome` is that of `LedgerRow`."""
+
+    order: act.RunEpoch
+    epoch: int  #: its number among those of its kind
+    end: float | None = None
+    outcome: str = "running"
+    cost: Money = 0
+    held: Money = 0
+    grace: Money = 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether its epoch ended with it."""
+        return self.outcome == "counted"
+
+
 class LedgerBook:
-    """The cost of each attempt of one job, from its records."""
+    """The attempts of one job in order, from its records."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._orders: dict[str, act.RunEpoch] = {}
-        self._ordinals: dict[str, int] = {}  #: by token
+        self._attempts: dict[str, Attempt] = {}  #: by token
         self._kinds: list[EpochKind] = []  #: of the epochs that counted
-        self._outcomes: dict[str, str] = {}
-        self._costs: Counter[str] = Counter()
-        self._held: Counter[str] = Counter()
-        self._grace: Counter[str] = Counter()
+        self._last = 0.0  #: when the last record was written, as far as its own handler wrote it
 
     def take(self, record: Any) -> None:
         """One more record; those of other jobs are ignored."""
-        if record.job != self._name:
+        if record.job not in ("", self._name):
             return
         match record:
+            case ev.HandlerStarted() if self._name not in {pod.job for pod in record.kept}:
+                for attempt in self._attempts.values():
+                    # It does not run any more; it ended no later than the last known record.
+                    attempt.end = self._last if attempt.end is None else attempt.end
             case act.RunEpoch():
-                self._orders[record.token] = record
-                self._ordinals[record.token] = 1 + self._kinds.count(record.kind)
-            case ev.EpochFinished():
-                self._outcomes[record.token] = "counted"
-                if (order := self._orders.get(record.token)) is not None:
-                    self._kinds.append(order.kind)
+                self._attempts[record.token] = Attempt(record, 1 + self._kinds.count(record.kind))
             case act.RollBack():
                 del self._kinds[record.epochs :]
+            case ev.EpochFinished() | ev.EpochFailed() | act.Settle() if record.token in self._attempts:
+                self._settle(self._attempts[record.token], record)
+        self._last = self._last if _by_the_next_handler(record) else record.at
+
+    def _settle(self, attempt: Attempt, record: ev.EpochFinished | ev.EpochFailed | act.Settle) -> None:
+        match record:
+            case ev.EpochFinished():
+                attempt.end, attempt.outcome = record.at, "counted"
+                self._kinds.append(attempt.order.kind)
             case ev.EpochFailed():
-                self._outcomes.setdefault(record.token, record.reason.value)
+                attempt.end = record.at
+                if attempt.outcome == "running":
+                    attempt.outcome = record.reason.value
+            case act.Settle(charge=Charge.RELEASE | Charge.AHEAD):
+                attempt.held += record.amount
+            case act.Settle(charge=Charge.GRACE):
+                attempt.grace += record.amount
             case act.Settle():
-                kinds = {Charge.RELEASE: self._held, Charge.AHEAD: self._held, Charge.GRACE: self._grace}
-                kind = kinds.get(record.charge, self._costs)
-                kind[record.token] += record.amount
-                if record.charge is Charge.FAILED:
-                    self._outcomes.setdefault(record.token, Reason.HANDLER_RESTARTED.value)
+                attempt.cost += record.amount
+                if record.charge is Charge.FAILED and attempt.outcome == "running":
+                    attempt.outcome = Reason.HANDLER_RESTARTED.value
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """All attempts, in order."""
+        return list(self._attempts.values())
 
     def rows(self) -> list[LedgerRow]:
         """One row an attempt, in order; the last one's `spent` is the job's total."""
         rows = []
         spent = 0
-        for token, order in self._orders.items():
-            spent += self._costs[token] + self._held[token] + self._grace[token]
+        for attempt in self._attempts.values():
+            order = attempt.order
+            spent += attempt.cost + attempt.held + attempt.grace
             rows.append(
                 LedgerRow(
                     job=self._name,
-                    epoch=self._ordinals[token],
+                    epoch=attempt.epoch,
                     attempt=order.attempt,
                     kind=order.kind.value,
                     workers=order.allocation.workers,
                     servers=order.allocation.servers,
-                    outcome=self._outcomes.get(token, "running"),
+                    outcome=attempt.outcome,
                     reserved=to_amount(order.reservation),
-                    cost=to_amount(self._costs[token]),
-                    held=to_amount(self._held[token]),
-                    grace=to_amount(self._grace[token]),
+                    cost=to_amount(attempt.cost),
+                    held=to_amount(attempt.held),
+                    grace=to_amount(attempt.grace),
                     spent=to_amount(spent),
                     started_at=iso(order.at),
+                    ended_at=iso(attempt.end),
                 )
             )
         return rows
 
 
+def _book(records: Iterable[Any], name: str) -> LedgerBook:
+    book = LedgerBook(name)
+    for record in records:
+        book.take(record)
+    return book
+
+
+def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
+    """All attempts of job `name`, in order."""
+    return _book(records, name).attempts
+
+
 def ledger(records: Iterable[Any], name: str) -> list[LedgerRow]:
     """The rows of `LedgerBook` for job `name`."""
-    accounts = LedgerBook(name)
-    for record in records:
-        accounts.take(record)
-    return accounts.rows()
+    return _book(records, name).rows()
 
 
 # -- budgets over jobs ----------------------------------------------------------------------------------------

@@ -175,6 +175,7 @@ class LedgerRow:
     grace: float
     spent: float  #: of the job, after it
     started_at: str | None
+    ended_at: str | None  #: None: it still runs
 
 
 @dataclass(frozen=True, slots=True)

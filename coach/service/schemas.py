@@ -386,19 +386,6 @@ class FittedPoint(BaseModel):
     high: float | None
 
 
-class Span(BaseModel):
-    """An attempt of an epoch; times in seconds since 1970. `counted` false: it failed, or still runs."""
-
-    epoch: int
-    mini: bool
-    workers: int
-    servers: int
-    begin: float
-    end: float
-    counted: bool
-    running: bool
-
-
 class Figures(BaseModel):
     """What a job's figures show that its rows have not.
 
@@ -408,7 +395,6 @@ class Figures(BaseModel):
     seq: int
     fitted: list[FittedPoint]
     end: Interval | None
-    allocation: list[Span]
     money: list[Balance]
 
 

@@ -69,7 +69,7 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
     table = page.get_by_role("region", name="Table: Learning curve")
     expect(table.get_by_role("row")).to_have_count(1 + len(points))
     for title, rows in (
-        ("Allocation over time", figures.allocation),
+        ("Allocation over time", detail.ledger),
         ("Money", figures.money),
         ("Speed: fitted and measured", detail.speed),
     ):

@@ -241,35 +241,35 @@ function around(low: number | null, high: number | null): [number, number] {
   return [low >= 0 ? Math.max(0, low - space) : low - space, high + space];
 }
 
-export function AllocationFigure({ job, figures }: { job: string; figures: Figures }) {
-  const spans = figures.allocation;
-  const servers = spans.some((span) => span.servers > 0);
-  const xs: number[] = [];
-  const workers: (number | null)[] = [];
-  const counts: (number | null)[] = [];
-  for (const span of spans) {
-    xs.push(span.begin, Math.max(span.end, span.begin + 1e-3));
-    workers.push(span.workers, span.workers);
-    counts.push(span.servers, span.servers);
-  }
-  const last = spans.at(-1);
-  const label = `Workers and servers over time: ${spans.length} attempts of epochs, the last with ${last?.workers ?? 0} workers and ${last?.servers ?? 0} servers`;
-  const most = Math.max(1, ...spans.map((span) => Math.max(span.workers, span.servers)));
+export function AllocationFigure({ detail }: { detail: Detail }) {
+  const { job, ledger } = detail;
+  const servers = ledger.some((one) => one.servers > 0);
+  const until = job.ended_at ? Date.parse(job.ended_at) : Date.now();
+  const spans = ledger.map((one) => {
+    const begin = one.started_at ? Date.parse(one.started_at) : until;
+    return { begin: begin / 1000, end: Math.max(begin, one.ended_at ? Date.parse(one.ended_at) : until) / 1000 };
+  });
+  const xs = spans.flatMap(({ begin, end }) => [begin, Math.max(end, begin + 1e-3)]);
+  const workers = ledger.flatMap((one) => [one.workers, one.workers]);
+  const counts = ledger.flatMap((one) => [one.servers, one.servers]);
+  const last = ledger.at(-1);
+  const label = `Workers and servers over time: ${ledger.length} attempts of epochs, the last with ${last?.workers ?? 0} workers and ${last?.servers ?? 0} servers`;
+  const most = Math.max(1, ...workers, ...counts);
   return (
     <Figure
       title="Allocation over time"
-      job={job}
+      job={job.name}
       picture="allocation"
-      csv="epochs"
-      empty={spans.length ? "" : "No epoch has started yet."}
+      csv="ledger"
+      empty={ledger.length ? "" : "No epoch has started yet."}
       head={["Epoch", "Workers", "Servers", "From", "To", "Result"]}
-      rows={spans.map((span) => [
-        `${span.epoch}${span.mini ? " (probe)" : ""}`,
-        span.workers,
-        span.servers,
-        clock(span.begin),
-        span.running ? "runs" : clock(span.end),
-        span.counted ? "counted" : span.running ? "runs" : "did not count",
+      rows={ledger.map((one, index) => [
+        `${one.epoch}${one.kind === "probe" ? " (probe)" : ""}`,
+        one.workers,
+        one.servers,
+        clock(spans[index]!.begin),
+        one.ended_at || job.ended_at ? clock(spans[index]!.end) : "runs",
+        one.outcome,
       ])}
     >
       <Plot

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle import forecast
-from coach.report.accounting import attempts, money
+from coach.report.accounting import money
 from coach.report.models import fitted_curve
 from coach.service import schemas
 
@@ -17,8 +16,8 @@ from coach.service import schemas
 FITTED = 61
 
 
-def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.Figures:
-    """From a job and its records; `now` in seconds since 1970."""
+def figures(job: Job, records: Sequence[Any], seq: int) -> schemas.Figures:
+    """From a job and its records."""
     last = None if job.ended else forecast.remaining(job).last
     return schemas.Figures(
         seq=seq,
@@ -27,19 +26,6 @@ def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.F
             for x, value, bounds in fitted_curve(job, FITTED)
         ],
         end=last if last and math.isfinite(last.high) else None,
-        allocation=[
-            schemas.Span(
-                epoch=job.ordinal(one.order.number, one.order.kind),
-                mini=one.order.kind is EpochKind.PROBE,
-                workers=one.order.allocation.workers,
-                servers=one.order.allocation.servers,
-                begin=one.order.at,
-                end=one.end if one.end is not None else max(one.order.at, job.progress.ended_at or now),
-                counted=one.counted,
-                running=one.end is None and not job.ended,
-            )
-            for one in attempts(records, job.name)
-        ],
         money=money(records, job.name),
     )
 

@@ -206,11 +206,11 @@ async def job_consequences(
 
 @views.get("/jobs/{name}/figures", tags=["jobs"], responses=may_answer(404, 422))
 async def job_figures(context: InContext, known: Known) -> schemas.Figures:
-    """What a job's figures show that its rows have not: the fitted curve, allocation, money."""
+    """What a job's figures show that its rows have not: the fitted curve, and its money over time."""
     service = context.service
     past, seq = service.past(known.name), service.changed_at.get(known.name, 0)
     records = await asyncio.to_thread(service.home.records, past)
-    return await asyncio.to_thread(figures, known, records, seq, service.handler.now())
+    return await asyncio.to_thread(figures, known, records, seq)
 
 
 @views.get(
