@@ -82,6 +82,14 @@ class Functions:
             self._configured = named
         return await self.wake(function)
 
+    def sent_elsewhere(self, name: str, pod: Object, why: str = "") -> PodError:
+        """The error where pods of this spec go to another scheduler, and that cannot be changed."""
+        return PodError(
+            Reason.POD_REFUSED,
+            f"Nuclio sends the pods of function {name} to {pod.get('schedulerName')}, not to scheduler "
+            f"{self._settings.scheduler}: give Nuclio the values of deploy/nuclio-values.yaml{why}",
+        )
+
     def distrust(self, name: str) -> None:
         """A pod of this function went to another scheduler: Nuclio's configuration has changed."""
         self._configured = None
@@ -134,11 +142,7 @@ class Functions:
             try:
                 await until_answered(lambda: self._api.merge(path, change))
             except ApiError as error:
-                raise PodError(
-                    Reason.POD_REFUSED,
-                    f"Nuclio sends the pods of function {name} to {template.get('schedulerName')}, not to scheduler "
-                    f"{self._settings.scheduler}: give Nuclio the values of deploy/nuclio-values.yaml ({error})",
-                ) from error
+                raise self.sent_elsewhere(name, template, f" ({error})") from error
         self._checked.add(name)
         return named
 

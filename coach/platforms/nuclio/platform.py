@@ -76,14 +76,16 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
         name = pod.id.name
         owners = await self._owner(self._gangs_path, pod.id.job)
         function = resources.function(pod, spec, self._roles, self._settings, owners, self._key_of(pod.id.job).name)
-        for attempt in range(2):
+        for again in (True, False):
             await self._start_function(pod.id, function, spec.spec.start_timeout)
             await self._until_made(pod.id)
             found = self._object(pod.id)
-            if found is None or found["spec"].get("schedulerName") == self._settings.scheduler or attempt:
+            if found is None or found["spec"].get("schedulerName") == self._settings.scheduler:
                 return
             self._functions.distrust(name)
             await self._end(pod.id, force=True)
+            if not again:
+                raise self._functions.sent_elsewhere(name, found["spec"])
 
     async def _start_function(self, pod: PodId, function: Object, seconds: float) -> None:
         async with self._changing[pod]:

@@ -140,7 +140,9 @@ class Controller:
         if found is None:
             await self._api.create(path, {"metadata": metadata, "spec": self._new(function, labels)})
         else:
-            await self._put(path, {"metadata": metadata, "spec": self._changed(function, found)})
+            # With the version that was read: what another client has changed since is a conflict, and read again.
+            changed = {**found, "spec": self._changed(function, found)}
+            await self._api._request("PUT", f"{path}/{metadata['name']}", {}, changed)
 
     def _new(self, function: Object, labels: Object) -> Object:
         made = {
@@ -225,8 +227,6 @@ class Controller:
         found = await self._there(where)
         if found is None:
             await self._api.create(path, body)
-        elif "spec" in body and "template" in body["spec"]:
-            await self._api._request("PUT", where, {}, {**found, "spec": body["spec"]})
         else:
             await self._api.merge(where, {key: body[key] for key in ("data", "spec") if key in body})
 
