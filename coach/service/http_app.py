@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import metadata
 from typing import Any
 
 from fastapi import Depends, FastAPI, Security
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.security import HTTPBearer
+from starlette.routing import BaseRoute
 
 from coach.service.errors import answer_errors
 from coach.service.job_history import Stories
@@ -44,12 +46,7 @@ def make_app(
         "needs the token.",
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
-        dependencies=[
-            Security(HTTPBearer(auto_error=False, description="The token of the service.")),
-            Depends(remember_route),
-            Depends(refuse_unknown_queries),
-        ],
+        routes=_routes(),
     )
     app.state.context = Context(service, Stories(service.home), metrics)
     app.state.feed = Feed(service)
@@ -57,10 +54,25 @@ def make_app(
     # A stream of events is not compressed: it would be held back.
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.add_middleware(Guard, token=token, note=metrics.answered, logins=logins, hosts=hosts)
-    for router in (process, service_wide, views, jobs, searches, login, page):
-        app.include_router(router)
     answer_errors(app)
     return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """The routes of every application of this process: FastAPI reads their types when a request first comes."""
+    app = FastAPI(
+        openapi_url=None,
+        generate_unique_id_function=lambda route: route.name,
+        dependencies=[
+            Security(HTTPBearer(auto_error=False, description="The token of the service.")),
+            Depends(remember_route),
+            Depends(refuse_unknown_queries),
+        ],
+    )
+    for router in (process, service_wide, views, jobs, searches, login, page):
+        app.include_router(router)
+    return app.routes
 
 
 class _Documented(FastAPI):

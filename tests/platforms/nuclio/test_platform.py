@@ -295,24 +295,6 @@ def test_where_nuclios_configuration_is_lost_its_pods_are_sent_to_our_scheduler_
     asyncio.run(main())
 
 
-def test_a_pod_that_nuclio_sends_elsewhere_again_and_again_is_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def overruled(_functions: functions.Functions, _name: str) -> bool:
-        return True  # somebody else changes the Deployment back
-
-    monkeypatch.setattr(functions.Functions, "on_our_scheduler", overruled)
-
-    async def body(platform: NuclioPlatform, cluster: Nuclio, heard: Heard) -> None:
-        job = training_job()
-        await platform.gang(SIZE, job)
-        with pytest.raises(PodError, match="job-worker-0 to default-scheduler, not to scheduler coach: give") as told:
-            await platform.deploy(pod_of(job), job)
-        assert told.value.reason is Reason.POD_REFUSED
-        assert not await cluster.pods()
-        await platform.forget("job")
-
-    run(body, {"functionReadinessTimeout": "0s"})
-
-
 @pytest.mark.parametrize("real", controllers.kinds())
 def test_a_function_that_was_deleted_while_the_controller_was_away_leaves_nothing(
     real: bool, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
