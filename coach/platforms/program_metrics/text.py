@@ -66,7 +66,7 @@ _TIMES = {"k": 1e3, "K": 1e3, "M": 1e6}
 #: ... and then it is over, and does not go on: a mark of thousands before a letter is where another line has cut it.
 _OVER = re.compile(
     rf"(?!['\u2019{_SPACES}][^\W\d])"
-    r"(?=$|\s|[;|)\]}\"'`>\u2502\u2503]|,(?![^\W_])|,[^\W\d]\w* ?[=:] ?[-+.0-9]|(?:\.|\.\.\.|\u2026)(?:\s|$))"
+    r"(?=$|\s|[;|)\]}\"'`>\u2502\u2503\u00b1]|,(?![^\W_])|,[^\W\d]\w* ?[=:] ?[-+.0-9]|(?:\.|\.\.\.|\u2026)(?:\s|$))"
 )
 _GOES_ON = re.compile(
     r"\s*(?::|[-=~]>|\u2192|\.\.\s*[0-9]|(?<=%)\||[\u2013\u00d7~*^/]\s*[0-9(]|- ?(?>[0-9.]+)(?![\w.])"
