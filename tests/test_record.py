@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -84,7 +85,7 @@ def test_a_stopped_run_goes_on_where_it_was_and_a_failure_stays_one(
     ]
 
 
-def test_a_soak_shows_the_runs_of_earlier_commits_too(
+def test_a_soak_shows_the_runs_of_earlier_commits_and_goes_on_from_its_table(
     record: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for number, (commit, failures) in enumerate({"abc": 1, "def": 0}.items()):
@@ -94,3 +95,7 @@ def test_a_soak_shows_the_runs_of_earlier_commits_too(
         assert record.main("soak", "1") == failures
     text = (tmp_path / "results/test-soak.md").read_text()
     assert [line.split(" | ")[0] for line in text.splitlines()[-3:]] == ["| abc, 1", "| def, 1", "| **all**"]
+    shutil.rmtree(tmp_path / ".cache")
+    monkeypatch.setattr(record, "run", lambda *_: pytest.fail("it is in the table"))
+    assert record.main("soak", "1") == 0
+    assert (tmp_path / "results/test-soak.md").read_text() == text
