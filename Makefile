@@ -41,7 +41,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-gpu test-root test-slurm test-slurm-faults test-slurm-handlers test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
+# The parts of make test.
+TESTS := $(addprefix test-,platforms commands local processes core simulation cli rest service)
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick $(TESTS) test-packaging test-research test-gpu test-root test-slurm test-slurm-faults test-slurm-handlers test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -109,10 +111,10 @@ recording: setup
 bench: setup data
 	@.venv/bin/python -m benchmarks.training.one_machine
 
-# Parts at once, each in its own fixed order; a line says which part it is of. Those that start processes wait for them
-# most of the time.
-test: setup data
-	@$(MAKE) --no-print-directory -j5 test-platforms test-commands test-core test-logic test-processes test-service test-go
+# Parts at once, each in its own fixed order; a line says which part it is of. Those that start processes, and wait for
+# them most of the time, begin first.
+test: setup data control-plane
+	@$(MAKE) --no-print-directory -k -j6 $(TESTS) test-go
 	@echo "Not run here: make test-research (the papers' policies), make test-packaging (wheels, chart), make test-pytorch (needs"
 	@echo 'PyTorch), make test-root (needs root and iproute2, util-linux, procps), make test-web (needs chromium), make'
 	@echo 'test-kubernetes (needs root and Go), make all-tests (takes longer).'
@@ -120,35 +122,28 @@ test: setup data
 test-quick: setup data
 	@$(PYTEST) -q tests -m 'quick and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/quick | /'
 
-# What starts no processes, in three parts.
+# What starts no processes, in parts of about two minutes of CPU time each.
 LOGIC := not processes and not full and not root and not kubernetes and not pytorch and not web
-CORE := tests/core tests/functions tests/simulation
-SERVICE := tests/service tests/handler
-test-core: setup data
-	@$(PYTEST) -q $(CORE) -m '$(LOGIC)' | sed -u 's/^/core | /'
+core := tests/core
+simulation := tests/functions tests/journals tests/report tests/simulation
+service := tests/handler tests/service --ignore=tests/service/test_openapi.py
+cli := tests/cli
+rest := tests $(addprefix --ignore=,tests/packaging tests/research $(core) $(simulation) $(filter tests/%,$(service)) $(cli))
+test-core test-simulation test-service test-cli test-rest: test-%: setup data
+	@$(PYTEST) -q $($*) -m '$(LOGIC)' | sed -u 's/^/$* | /'
 
-test-service: setup data
-	@$(PYTEST) -q $(SERVICE) --ignore=tests/service/test_openapi.py -m '$(LOGIC)' | sed -u 's/^/service | /'
-
-test-logic: setup data
-	@$(PYTEST) -q tests $(CORE:%=--ignore=%) $(SERVICE:%=--ignore=%) --ignore=tests/research --ignore=tests/packaging -m '$(LOGIC)' | sed -u 's/^/logic | /'
+# What starts some: the folders that have such tests, as reading all the others takes long.
+STARTED := processes and not full and not root and not kubernetes and not pytorch and not web
+commands := tests/chaos tests/cli tests/service
+processes := tests/controller tests/docs tests/functions tests/handler tests/jobfiles
+local := tests/platforms/local
+platforms := tests/platforms --ignore=tests/platforms/local
+test-commands test-processes test-local test-platforms: test-%: setup data
+	@$(MAKE) --no-print-directory -s control-plane
+	@$(PYTEST) -q $($*) -m '$(STARTED)' | sed -u 's/^/$* | /'
 
 test-research: setup data
 	@$(PYTEST) -q tests/research -m 'not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/research | /'
-
-# The folders that have such tests: reading all the others takes half a minute.
-COMMANDS := tests/cli tests/service tests/chaos
-PROCESSES := tests/controller tests/docs tests/functions tests/handler tests/jobfiles
-PLATFORMS := tests/platforms
-STARTED := processes and not full and not root and not kubernetes and not pytorch and not web
-test-processes: setup data control-plane
-	@$(PYTEST) -q $(PROCESSES) -m '$(STARTED)' | sed -u 's/^/processes | /'
-
-test-platforms: setup data control-plane
-	@$(PYTEST) -q $(PLATFORMS) -m '$(STARTED)' | sed -u 's/^/platforms | /'
-
-test-commands: setup data control-plane
-	@$(PYTEST) -q $(COMMANDS) -m '$(STARTED)' | sed -u 's/^/commands | /'
 
 PACKAGING := tests/packaging
 test-packaging: setup data control-plane helm
@@ -193,7 +188,7 @@ test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)' | sed -u 's/^/pytorch | /'
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-core test-service test-logic test-processes test-platforms test-commands test-packaging test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
+test-quick $(TESTS) test-packaging test-research test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm $(if $(ALL),object-store)
