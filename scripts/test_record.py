@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+#: What is written here; a commit of nothing else is tested as the one before it.
+TABLES = (":!results/all-tests.md", ":!results/test-soak.md")
 #: The last words of pytest, such as "3 failed, 12 passed in 4.20s", and a test of Go's.
 PYTEST = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 GO = re.compile(r"^\s*(?:\w+ \| )?\s*--- (PASS|FAIL|SKIP): ", re.MULTILINE)
@@ -118,15 +120,15 @@ def once(folder: Path, name: str, work: Callable[[Path], Result]) -> Result:
 
 
 def commit() -> str:
-    """The commit that is tested. Changes that are in none, but to results/, are an error."""
+    """The commit that is tested: the last one, but for the tables. Changes in none, but to results/, are an error."""
     git = ("git", "-C", str(ROOT))
     changed = subprocess.run(
         [*git, "status", "--porcelain", "--", ".", ":!results"], capture_output=True, text=True, check=True
     ).stdout
     if changed:
         sys.exit(f"commit first, so that the table can say what was tested:\n{changed}")
-    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-    return head.stdout.strip()
+    log = [*git, "log", "-1", "--format=%h", "--abbrev=12", "--", ".", *TABLES]
+    return subprocess.run(log, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @contextlib.contextmanager
@@ -175,7 +177,7 @@ def main(what: str, runs: str = "10") -> int:
         names = [f"{i + 1}" for i in range(int(runs))]
         results = [once(folder, name, lambda log, n=name: soaked(log, n)) for name in names]
         title, first, place = "Runs of `make test` with a busy loop on each core", "commit, run", "test-soak"
-        said = f"`make soak` on {os.cpu_count()} cores: every run that was made, whatever came out."
+        said = f"`make soak` on {os.cpu_count()} cores: every run that ended, whatever came out."
     text = table(title, said, first, results if what == "all" else soaks())
     (ROOT / "results" / f"{place}.md").write_text(text)
     print(f"\n{text}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -24,17 +25,23 @@ GO = """
 
 
 @pytest.fixture
-def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The script, which works in an empty folder."""
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """It works in an empty folder."""
     found = importlib.util.spec_from_file_location("test_record", ROOT / "scripts/test_record.py")
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     monkeypatch.setitem(sys.modules, "test_record", module)
     found.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "commit", lambda: "abc")
     (tmp_path / "results").mkdir()
     return module
+
+
+@pytest.fixture
+def record(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, at a commit of that name."""
+    monkeypatch.setattr(script, "commit", lambda: "abc")
+    return script
 
 
 @pytest.mark.parametrize(
@@ -99,3 +106,19 @@ def test_a_soak_shows_the_runs_of_earlier_commits_and_goes_on_from_its_table(
     monkeypatch.setattr(record, "run", lambda *_: pytest.fail("it is in the table"))
     assert record.main("soak", "1") == 0
     assert (tmp_path / "results/test-soak.md").read_text() == text
+
+
+def test_a_commit_of_the_tables_alone_is_tested_as_the_one_before(script: ModuleType, tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(["git", "-C", tmp_path, *who, *words], capture_output=True, text=True, check=True).stdout
+
+    git("init", "-q")
+    for name in ("code.py", "results/test-soak.md"):
+        (tmp_path / name).write_text("1")
+        git("add", "-A")
+        git("commit", "-qm", name)
+    assert script.commit() == git("rev-parse", "--short=12", "HEAD~").strip()
+    (tmp_path / "code.py").write_text("2")
+    with pytest.raises(SystemExit, match="commit first"):
+        script.commit()

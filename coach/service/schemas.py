@@ -390,9 +390,11 @@ class Figures(BaseModel):
     """What a job's figures show that its rows have not.
 
     `fitted`: its learning curve. `end`: the pass after which the target is expected to have held long enough.
+    `now`: the service's clock, in seconds since 1970; what runs is drawn up to then.
     """
 
     seq: int
+    now: float
     fitted: list[FittedPoint]
     end: Interval | None
     money: list[Balance]

@@ -50,12 +50,20 @@ def _serve(out: Any, log: Any, folder: Path, environment: dict[str, str], words:
     """What a fork does: it becomes a service with files, environment and words of its own."""
     from tests.service import fake_service
 
+    threading.Thread(target=_end_with_the_tests, daemon=True).start()
     os.dup2(out.detach(), sys.stdout.fileno())
     os.dup2(log.detach(), sys.stderr.fileno())
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
     sys.exit(fake_service.main(words))
+
+
+def _end_with_the_tests() -> None:
+    tests = multiprocessing.parent_process()
+    assert tests is not None
+    tests.join()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Served:

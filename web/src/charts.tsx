@@ -241,10 +241,10 @@ function around(low: number | null, high: number | null): [number, number] {
   return [low >= 0 ? Math.max(0, low - space) : low - space, high + space];
 }
 
-export function AllocationFigure({ detail }: { detail: Detail }) {
+export function AllocationFigure({ detail, figures }: Drawn) {
   const { job, ledger } = detail;
   const servers = ledger.some((one) => one.servers > 0);
-  const until = job.ended_at ? Date.parse(job.ended_at) : Date.now();
+  const until = job.ended_at ? Date.parse(job.ended_at) : figures.now * 1000;
   const spans = ledger.map((one) => {
     const begin = one.started_at ? Date.parse(one.started_at) : until;
     return { begin: begin / 1000, end: Math.max(begin, one.ended_at ? Date.parse(one.ended_at) : until) / 1000 };

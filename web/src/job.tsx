@@ -213,7 +213,7 @@ interface Given {
 function Tab({ name, tab, detail, figures, why }: Given) {
   if (tab === "events") return <EventsTab name={name} seq={detail?.seq ?? 0} />;
   if (tab === "logs") return <LogsTab name={name} seq={detail?.seq ?? 0} />;
-  if (!detail || (!figures && ["overview", "money"].includes(tab))) return <p>Loading…</p>;
+  if (!detail || (!figures && ["overview", "money", "speed"].includes(tab))) return <p>Loading…</p>;
   const currency = detail.job.currency;
   const other = detail.job.metric !== "loss" && detail.job.metric !== "accuracy";
   const held = why?.alternatives.find((one) => one.verdict === "chosen") ?? detail.job;
@@ -223,7 +223,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
       return (
         <div class="figures">
           <CurveFigure detail={detail} figures={figures!} />
-          <AllocationFigure detail={detail} />
+          <AllocationFigure detail={detail} figures={figures!} />
           <MoneyFigure detail={detail} figures={figures!} />
           <SpeedFigure detail={detail} chosen={chosen} />
           {detail.forecasts.length > 0 && <Forecasts detail={detail} />}
@@ -286,7 +286,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
       return (
         <div class="figures">
           <SpeedFigure detail={detail} chosen={chosen} />
-          <AllocationFigure detail={detail} />
+          <AllocationFigure detail={detail} figures={figures!} />
         </div>
       );
     case "spec":

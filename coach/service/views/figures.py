@@ -16,11 +16,12 @@ from coach.service import schemas
 FITTED = 61
 
 
-def figures(job: Job, records: Sequence[Any], seq: int) -> schemas.Figures:
-    """From a job and its records."""
+def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.Figures:
+    """From a job and its records; `now` in seconds since 1970."""
     last = None if job.ended else forecast.remaining(job).last
     return schemas.Figures(
         seq=seq,
+        now=now,
         fitted=[
             schemas.FittedPoint(x=x, value=_finite(value), low=_finite(bounds.low), high=_finite(bounds.high))
             for x, value, bounds in fitted_curve(job, FITTED)

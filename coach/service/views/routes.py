@@ -210,7 +210,7 @@ async def job_figures(context: InContext, known: Known) -> schemas.Figures:
     service = context.service
     past, seq = service.past(known.name), service.changed_at.get(known.name, 0)
     records = await asyncio.to_thread(service.home.records, past)
-    return await asyncio.to_thread(figures, known, records, seq)
+    return await asyncio.to_thread(figures, known, records, seq, service.handler.now())
 
 
 @views.get(
