@@ -58,7 +58,8 @@ _GROUPED = [
 #: What may follow a number: per cent, a total (`3000/10000`, `90 of 100`), thousands, or a unit ...
 _UNIT = re.compile(
     r"\s?(?P<percent>%|percent\b|pct\b)|\s*(?:/|\b(?:out )?of\b)\s*(?P<total>[0-9]+)(?![0-9.,/]*[0-9/])"
-    r"|(?P<times>[kKM])(?!\w)|\s?(?P<unit>s|ms|us|\u00b5s|ns|min|h|it/s|s/it|[kKMG]i?B|B|dB|px)(?![\w/])"
+    r"|(?P<times>[kKM])(?!\w)|\s?(?P<unit>s|ms|us|\u00b5s|ns|min|h|it/s|s/it|[kKMG]i?B|B|dB|px"
+    r"|(?:seconds|minutes|hours|days|epochs|steps|iterations|batches|samples|tokens)(?!\s*[=:]|\s+[0-9]))(?![\w/])"
 )
 #: `1 234` may be one number or two.
 _GROUP = re.compile(r" [0-9]{3}(?![0-9])")
@@ -75,7 +76,7 @@ _GOES_ON = re.compile(
 #: A number in its type, as libraries print it: `tensor(0.25, device='cuda:0')`, `np.float64(0.25)`.
 _WRAPPED = re.compile(
     r"(?:[A-Za-z_]\w{0,30}\.){0,3}\b(?:[tT]ensor|(?:Device)?[aA]rray|[bB]?[fF]loat[0-9]*|u?[iI]nt[0-9]*)\(\s*\[*\s*"
-    rf"({_NUMBER})\s*\]*\s*(?:,\s*[a-z]\w*=[^()]*)?\)|<tf\.Tensor: [^<>]*numpy=({_NUMBER})>"
+    rf"({_NUMBER})\s*\]*\s*(?:,\s*[a-z]\w*=(?:[^()]|\([0-9, ]*\))*)?\)|<tf\.Tensor: [^<>]*numpy=({_NUMBER})>"
 )
 #: What is between a name and its number.
 _BETWEEN = re.compile(
