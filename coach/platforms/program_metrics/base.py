@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from coach.core.spec.metric_source import EPOCH, MetricSource
-from coach.platforms.program_metrics.text import PARTS, Reading, tokens_of, whole, words_of
+from coach.platforms.program_metrics.text import PARTS, Reading, in_percent, tokens_of, whole, words_of
 
 if TYPE_CHECKING:
     from coach.core.spec.job import JobSpec
@@ -30,7 +30,7 @@ LONGEST_NUMBER = 64
 EPOCH_NAMES = (EPOCH, "current_epoch", "train_epoch")
 #: ... and how many samples.
 SAMPLES_NAMES = ("samples", "samples_seen")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@/() '-]{0,63}")
+_NAME = re.compile(r"[A-Za-z%][A-Za-z0-9_.@/()%\[\] '-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ class Wanted:
     """The metric whose values count, and the sources that a job file names.
 
     A metric without a source, and the epoch, may come from any line and any request. `samples_per_epoch` makes epochs
-    of samples. `bounded`: the metric is never above 1, as an accuracy. `percent`: its target is above 1.
+    of samples. `bounded`: the metric is never above 1, as an accuracy. `percent`: its target is above 1, or its name
+    says that it is in per cent.
     """
 
     metric: str
@@ -82,8 +83,8 @@ class Wanted:
         from coach.core.spec.program import at_most_one  # which needs pydantic: a supervisor does without
 
         assert spec.program is not None
-        percent = spec.target is not None and spec.target.number > 1.0
         bounded = at_most_one(spec.metric)
+        percent = (spec.target is not None and spec.target.number > 1.0) or (in_percent(spec.metric) and not bounded)
         return cls(spec.metric, spec.program.sources(), spec.program.samples_per_epoch, bounded, percent)
 
     @classmethod
@@ -91,6 +92,14 @@ class Wanted:
         """From what `dataclasses.asdict` made of it."""
         sources = tuple(MetricSource(**source) for source in data["sources"])
         return cls(**{**data, "sources": sources})
+
+    def as_named(self, reading: Reading) -> float | None:
+        """The same of one that was found by its name. None where that says that it is in per cent, as `WER (%): 0.5`,
+        and a target of 0.5 may be meant so too, or not."""
+        if not in_percent(reading.name) or reading.percent or reading.total:
+            return self.in_its_unit(reading)
+        hundredth = replace(reading, value=round(reading.value / 100.0, 15), percent=True)
+        return self.in_its_unit(hundredth) if self.bounded or self.percent else None
 
     def in_its_unit(self, reading: Reading) -> float | None:
         """A value of the metric as its target is given: in per cent where that is above 1; None where it is none.

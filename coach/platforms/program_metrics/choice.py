@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from coach.platforms.program_metrics.text import PARTS, TRAINING, Reading, a_set, tokens_of
+from coach.platforms.program_metrics.text import PARTS, TRAINING, Reading, a_set, all_parts, tokens_of
 
 #: Words before a name that make it another value than the present one.
 _NOT_NOW = a_set(
@@ -97,7 +97,7 @@ class Choice:
             return rank, ((), part, reading.unit)
         tokens = list(reading.tokens)
         own = ""
-        while len(tokens) > 1 and _all_parts(tokens[-1]):  # Loss/val
+        while len(tokens) > 1 and all_parts(tokens[-1]):  # Loss/val
             own = next(word for word in tokens.pop() if not word.isdecimal())
         joined = False
         while tokens and len(tokens[-1]) > 1 and tokens[-1][-1] in PARTS:  # loss_val
@@ -108,7 +108,7 @@ class Choice:
             token = tokens.pop()
             if token == tuple(self._core[max(0, left - len(token)) : left]):
                 left -= len(token)
-            elif len(token) > left and list(token[-left:]) == self._core[:left] and _all_parts(token[:-left]):
+            elif len(token) > left and list(token[-left:]) == self._core[:left] and all_parts(token[:-left]):
                 own, joined, left = own or token[0], True, 0  # val_loss
             else:
                 return 0, ()
@@ -124,11 +124,6 @@ class Choice:
             return 0, ()
         rank = 1 if self._part or (joined and part) else 4 if part else 2 if others else 3
         return rank, (others, part, reading.unit)
-
-
-def _all_parts(token: tuple[str, ...]) -> bool:
-    named = [word for word in token if not word.isdecimal()]
-    return bool(named) and all(word in PARTS for word in named)
 
 
 def _same(one: float, other: float) -> bool:

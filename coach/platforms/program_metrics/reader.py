@@ -53,7 +53,8 @@ class Reader:
         self._of_records = ""  #: the kind of records that the wanted metric comes from
         self._status: dict[str, Reading] = {}
         self._table = Table()
-        self._word = (text.words_of(wanted.metric) or ("",))[-1]
+        words = text.words_of(wanted.metric)
+        self._word = ([*words, ""][:1] + [word for word in words if word not in text.PARTS])[-1]
         self._others: Others | None = Others()  #: until the metric was found
         self._asked = 0  #: lines after which it was looked whether to ask
         self._above = ""  #: what the last line that is not indented says its numbers were measured on
@@ -134,7 +135,7 @@ class Reader:
     def _guess(self, kind: str, found: Iterable[Reading], epoch: float | None) -> tuple[float, bool] | None:
         """The wanted metric among what was read, and whether it is a guess."""
         chosen = self._guesses[kind].take(found, epoch)
-        value = None if chosen is None else self._wanted.in_its_unit(chosen[0])
+        value = None if chosen is None else self._wanted.as_named(chosen[0])
         if self.undecided:
             self._others = self._others or Others()
         if chosen is None or value is None or not (chosen[1] or math.isfinite(value)):

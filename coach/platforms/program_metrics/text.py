@@ -67,7 +67,8 @@ _TIMES = {"k": 1e3, "K": 1e3, "M": 1e6}
 #: ... and then it is over, and does not go on: a mark of thousands before a letter is where another line has cut it.
 _OVER = re.compile(
     rf"(?!['\u2019{_SPACES}][^\W\d])"
-    r"(?=$|\s|[;|)\]}\"'`>\u2502\u2503\u00b1]|,(?![^\W_])|,[^\W\d]\w* ?[=:] ?[-+.0-9]|(?:\.|\.\.\.|\u2026)(?:\s|$))"
+    r"(?=$|\s|[;|)\]}\"'`>\u2502\u2503\u00b1]|[*\u2191\u2193\u2713]+(?:\s|$)"
+    r"|,(?![^\W_])|,[^\W\d]\w* ?[=:] ?[-+.0-9]|(?:\.|\.\.\.|\u2026)(?:\s|$))"
 )
 _GOES_ON = re.compile(
     r"\s*(?::|[-=~]>|\u2192|\.\.\s*[0-9]|(?<=%)\||[\u2013\u00d7~*^/]\s*[0-9(]|- ?(?>[0-9.]+)(?![\w.])"
@@ -87,6 +88,14 @@ _BETWEEN = re.compile(
 _EDGE = re.compile(r"[,;|()\[\]{}<>\u2502\u2503:=\t\"`#]|(?:^|\s)[-*\u2013\u2014\u2022]+\s|(?<!\w)'|'(?!\w)|[.!?]\s")
 _LAST_NUMBER = re.compile(r".*(?:^|\s)[-+/%.,0-9]*[0-9][-+/%.,0-9]*(?:[a-z]{1,5}(?:/[a-z]{1,5})?)?\s+(?=.*[^\W0-9_])")
 _PATH = re.compile(r"(?<!\S)(?:\.{0,2}/\S+|\S+\.\w+|\S+[/\\]\S+[/\\]\S+)\s+")
+#: A mark in a name says that its numbers are in per cent: `Accuracy (%)`, `%WER`, `acc_pct`.
+_PERCENT = re.compile(
+    r"[,_]?\s*[\[(]?(?<![0-9])(?<![0-9] )(?:\bin )?(?:%|(?<![^\W_])(?:percent|percentage|pct)(?![^\W_]))[\])]?",
+    re.IGNORECASE,
+)
+_LAST_PERCENT = re.compile(rf"(?i:{_PERCENT.pattern})['\"` ]*$")
+#: What the numbers of several parts are of: `Loss: train 0.3, valid 0.25`.
+_HEAD = re.compile(r"([^\W\d_][\w ]{0,30}?)\s*(?:[:|]|\s[-\u2013\u2014])\s*$")
 _PARENTHESIS = re.compile(r"(\s*)\(([^()]{0,40})\)\s*$")
 _PARTS = "|".join(sorted(PARTS, key=len, reverse=True))
 _CONTEXT = re.compile(rf"(?<![\w./\\@-])({_PARTS})(?:_?[0-9]+)?(?:'s)?(?![\w/\\@-]|\.\w)", re.IGNORECASE)
@@ -166,8 +175,19 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def tokens_of(name: str) -> tuple[tuple[str, ...], ...]:
-    """The words of each token of a name, which spaces and slashes part."""
-    return tuple(words for token in re.split(r"[\s/]+", name) if (words := words_of(token)))
+    """The words of each token of a name, which spaces and slashes part, but for a mark of per cent."""
+    return tuple(words for token in re.split(r"[\s/]+", _PERCENT.sub(" ", name)) if (words := words_of(token)))
+
+
+def all_parts(token: tuple[str, ...]) -> bool:
+    """Whether all words of a token, but for numbers, say on what something was measured."""
+    named = [word for word in token if not word.isdecimal()]
+    return bool(named) and all(word in PARTS for word in named)
+
+
+def in_percent(name: str) -> bool:
+    """Whether a name says that its numbers are in per cent."""
+    return _PERCENT.search(name) is not None
 
 
 def _numbers(line: str) -> Iterator[tuple[int, int, float, re.Match[str] | None]]:
@@ -221,6 +241,7 @@ def _measured(value: float, unit: re.Match[str] | None) -> Reading:
 def readings(line: str) -> Iterator[Reading]:
     """The numbers of a clean line that have a name, in their order."""
     last = found = 0
+    head: tuple[tuple[str, ...], ...] = ()
     for begin, end, value, unit in itertools.islice(_numbers(line), MAX_NUMBERS):
         first = max(last, begin - BEFORE)
         gap = line[first:begin]
@@ -231,6 +252,11 @@ def readings(line: str) -> Iterator[Reading]:
         tokens = tokens_of(_PATH.sub("", name))[-MAX_TOKENS:]
         if not tokens or not any(word[0].isalpha() for token in tokens for word in token):
             continue
+        if len(tokens) == 1 and all_parts(tokens[0]):
+            above = _HEAD.search(line[first : first + start])
+            head = tokens_of(above[1]) if above else head
+            tokens = (*head, *tokens)
+        head = tokens[:-1] if all_parts(tokens[-1]) else ()
         behind = _BEHIND.match(line, end)
         context = behind[1].lower() if behind else context or part(line[: first + start])
         measured = _measured(value, unit)
@@ -245,7 +271,9 @@ def _name(gap: str, *, firm: bool) -> tuple[str, str, int]:
 
     `firm`: more than space is between the name and its number.
     """
-    context = ""
+    context = mark = ""
+    if percent := _LAST_PERCENT.search(gap):
+        gap, mark = gap[: percent.start()], percent[0]
     if bracket := _PARENTHESIS.search(gap):
         inner, gap = bracket[2], gap[: bracket.start()]
         context = part(inner)
@@ -259,7 +287,7 @@ def _name(gap: str, *, firm: bool) -> tuple[str, str, int]:
         text = tail["head"] if firm else ""
     if before := _LAST_NUMBER.match(text):
         at, text = at + before.end(), text[before.end() :]
-    return text.strip(), context, at + len(text) - len(text.lstrip())
+    return text.strip() + mark, context, at + len(text) - len(text.lstrip())
 
 
 def part(text: str) -> str:

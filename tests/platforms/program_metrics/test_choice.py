@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from coach.core.spec.metric_source import MetricSource
 from coach.platforms.program_metrics.base import Wanted
 from coach.platforms.program_metrics.reader import Reader
 
@@ -64,3 +67,14 @@ def test_values_are_in_the_unit_of_their_target() -> None:
         assert [one.values["accuracy"] for line in lines for one in reader.line(line)] == expected
     error = Reader(Wanted("error", percent=True))
     assert [one.values["error"] for one in error.line("error: 80%")] == [80]
+
+
+def test_a_name_that_says_per_cent_is_asked_about_where_the_target_may_be_meant_so_or_not() -> None:
+    lines = [f"epoch {epoch} WER (%): {20 / epoch:g}" for epoch in range(1, 7)]
+    reader = Reader(Wanted("wer"))
+    [hint] = [one.hint for line in lines for one in reader.line(line)]
+    source = re.search(r"there is WER \(%\), .*--metric '(.*)'", hint)
+    assert source is not None and [re.findall(source[1], line) for line in lines[:2]] == [["20"], ["10"]]
+    for wanted in Wanted("wer", percent=True), Wanted("wer", (MetricSource.read("wer", source[1]),)):
+        reader = Reader(wanted)
+        assert [one.values["wer"] for line in lines for one in reader.line(line)][:2] == [20, 10]
