@@ -58,7 +58,7 @@ _GROUPED = [
 #: What may follow a number: per cent, a total (`3000/10000`, `90 of 100`), thousands, or a unit ...
 _UNIT = re.compile(
     r"\s?(?P<percent>%|percent\b|pct\b)|\s*(?:/|\b(?:out )?of\b)\s*(?P<total>[0-9]+)(?![0-9.,/]*[0-9/])"
-    r"|(?P<times>[kKM])(?!\w)|\s?(?P<unit>s|ms|us|\u00b5s|ns|min|h|it/s|s/it|[kKMG]i?B|B|dB|px"
+    r"|(?P<times>[kKM](?!\w)|\s[kKM](?=\s*(?:$|[,;|)\]])))|\s?(?P<unit>s|ms|us|\u00b5s|ns|min|h|it/s|s/it|[kKMG]i?B|B|dB|px"
     r"|(?:seconds|minutes|hours|days|epochs|steps|iterations|batches|samples|tokens)(?!\s*[=:]|\s+[0-9]))(?![\w/])"
 )
 #: `1 234` may be one number or two.
@@ -234,7 +234,7 @@ def _measured(value: float, unit: re.Match[str] | None) -> Reading:
         total = float(unit["total"])
         return Reading((), value / total if total > 0.0 and 0.0 <= value <= total else math.nan, total=True)
     if unit["times"]:
-        return Reading((), value * _TIMES[unit["times"]])
+        return Reading((), value * _TIMES[unit["times"].strip()])
     return Reading((), value, unit=unit["unit"])
 
 
