@@ -87,7 +87,13 @@ class World:
 @pytest.fixture(params=controllers.kinds())
 def world(request: Any, server: ApiServer, tmp_path: Path) -> Iterator[World]:
     """Without a running controller; nothing is left of earlier functions."""
+    clear(server)
     yield World(server, controllers.Controller(request.param, server.admin.kubeconfig, tmp_path, 3))
+    clear(server)
+
+
+def clear(server: ApiServer) -> None:
+    """Delete all that tests have left, projects of other files among it."""
     for path in (FUNCTIONS, PROJECTS, DEPLOYMENTS, REPLICA_SETS, PODS, MAPS):
         server.admin.http.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
     for service in server.admin.get(SERVICES)["items"]:
