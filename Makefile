@@ -42,7 +42,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 # The parts of make test.
-TESTS := $(addprefix test-,platforms commands local processes core simulation cli rest service)
+TESTS := $(addprefix test-,platforms commands handlers local processes core simulation cli rest service)
 .PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick $(TESTS) test-packaging test-research test-gpu test-root test-slurm test-slurm-faults test-slurm-handlers test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
@@ -134,11 +134,12 @@ test-core test-simulation test-service test-cli test-rest: test-%: setup data
 
 # What starts some: the folders that have such tests, as reading all the others takes long.
 STARTED := processes and not full and not root and not kubernetes and not pytorch and not web
-commands := tests/chaos tests/cli tests/service
+commands := tests/chaos tests/cli
+handlers := tests/service
 processes := tests/controller tests/docs tests/functions tests/handler tests/jobfiles
 local := tests/platforms/local
 platforms := tests/platforms --ignore=tests/platforms/local
-test-commands test-processes test-local test-platforms: test-%: setup data
+test-commands test-handlers test-processes test-local test-platforms: test-%: setup data
 	@$(MAKE) --no-print-directory -s control-plane
 	@$(PYTEST) -q $($*) -m '$(STARTED)' | sed -u 's/^/$* | /'
 

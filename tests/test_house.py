@@ -39,7 +39,7 @@ def test_an_old_name_does_not_come_back(old: str) -> None:
 
 def test_make_test_looks_for_processes_in_every_folder_whose_tests_start_some() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    folders = re.findall(r"^(?:commands|processes|local|platforms|PACKAGING) := (.*)", makefile, re.M)
+    folders = re.findall(r"^(?:commands|handlers|processes|local|platforms|PACKAGING) := (.*)", makefile, re.M)
     known = [ROOT / folder for line in folders for folder in line.split() if folder.startswith("tests/")] + [
         ROOT / "tests/web",
         ROOT / "tests/research",

@@ -76,7 +76,7 @@ def descendants(root: int, without: Set[int] = frozenset()) -> dict[int, str]:
     found, left = {}, {root}
     while left:
         left = {pid for pid, (parent, _, _) in processes.items() if parent in left} - without
-        found |= {pid: processes[pid][2] for pid in left if processes[pid][1] not in "ZX"}
+        found |= {pid: processes[pid][2] for pid in left if processes[pid][1]}
     return found
 
 
@@ -122,22 +122,31 @@ def _children(pid: int) -> set[int]:
     return found
 
 
-def _processes() -> dict[int, tuple[int, str, str]]:
-    """Parent, state and command name of each process."""
+def _processes() -> dict[int, tuple[int, bool, str]]:
+    """Parent, whether it runs, and command name of each process."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
-                state, parent = rest.split()[:2]
-                found[int(entry.name)] = int(parent), state, name
+                fields = rest.split()
+                found[int(entry.name)] = int(fields[1]), _runs(fields), name
     return found
+
+
+def _runs(fields: list[str]) -> bool:
+    """Whether a process runs, by its `stat` from the state on.
+
+    One whose first thread has ended is a zombie while others go on, and has its files and sockets until they end.
+    """
+    state, threads = fields[0], int(fields[17])
+    return state not in "ZX" or threads > 1
 
 
 def is_running(pid: int) -> bool:
     """Whether there is such a process; one that has ended and was not waited for is none."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return _runs(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split())
     return False
 
 

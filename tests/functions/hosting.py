@@ -100,9 +100,10 @@ def living(mark: str) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Whether a process runs; a zombie does not, unless it is its first thread alone that has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] != "Z" or int(fields[17]) > 1
     except OSError:
         return False
 

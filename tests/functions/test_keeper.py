@@ -35,6 +35,17 @@ PROGRAMS = {
             time.sleep(600)
             os._exit(0)
     """,
+    "one whose first thread has ended": """
+        if os.fork() == 0:
+            os.setsid()
+            def goes_on():
+                while open(f"/proc/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] != "Z":
+                    time.sleep(0.01)
+                note()
+                time.sleep(600)
+            threading.Thread(target=goes_on).start()
+            ctypes.CDLL(None).pthread_exit(None)
+    """,
     "fifty that start each other": """
         for _ in range(50):
             if os.fork():
@@ -47,7 +58,7 @@ PROGRAMS = {
 MANY = {"fifty that start each other": 50}
 
 HEAD = """
-import os, signal, subprocess, sys, time
+import ctypes, os, signal, subprocess, sys, threading, time
 def note():
     with open("pids", "a") as file:
         file.write(f"{os.getpid()}\\n")

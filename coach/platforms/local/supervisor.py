@@ -99,9 +99,9 @@ def descendants(of: int) -> dict[int, str]:
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
             head, _, rest = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")
-            state, parent = rest.split()[:2]
-            pid = int(entry.name)
-            parents[pid], names[pid] = int(parent), "" if state in "ZX" else head.partition("(")[2]
+            fields, pid = rest.split(), int(entry.name)
+            waits = fields[0] in "ZX" and int(fields[17]) <= 1  # the first thread may end alone
+            parents[pid], names[pid] = int(fields[1]), "" if waits else head.partition("(")[2]
     found: dict[int, str] = {}
     for pid in parents:
         at, seen = pid, set[int]()

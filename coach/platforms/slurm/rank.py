@@ -265,11 +265,11 @@ def below():
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/stat" % name, "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-        except (OSError, ValueError):
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
             continue
-        if state not in b"ZX":
-            parents[int(name)] = int(parent)
+        if fields[0] not in b"ZX" or int(fields[17]) > 1:  # its first thread may have ended alone
+            parents[int(name)] = int(fields[1])
     found, more = [], [os.getpid()]
     while more:
         more = [pid for pid, parent in parents.items() if parent in more]

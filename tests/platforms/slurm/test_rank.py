@@ -19,6 +19,7 @@ import pytest
 from coach.platforms.local.supervisor import descendants
 from coach.platforms.slurm import rank
 from coach.platforms.slurm.attempt import Attempt
+from tests.functions.hosting import is_alive
 from tests.required import small_disk
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
@@ -159,6 +160,23 @@ def test_whatever_it_has_started_ends_with_it(tmp_path: Path) -> None:
     process.wait()
     assert ended(at)["code"] == 0
     assert not [pid for pid in descendants(os.getpid()) if f"/{at.token}" in _words(pid)]
+
+
+def test_a_process_whose_first_thread_has_ended_ends_with_it_too(tmp_path: Path) -> None:
+    script = """
+import ctypes, os, threading, time
+if os.fork() == 0:
+    os.setsid()
+    print(os.getpid(), flush=True)
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    ctypes.CDLL(None).pthread_exit(None)
+time.sleep(1)
+"""
+    at = attempt(tmp_path, script)
+    at.tell(seconds=90)
+    start(at).wait()
+    assert ended(at)["code"] == 0
+    assert not is_alive(int(said(at, "line")[0]))
 
 
 def _words(pid: int) -> str:
