@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,6 +105,24 @@ def went_on(handlers: Handlers, number: int) -> list[Any]:
     return records
 
 
+def stop_between_writes(handler: Served) -> None:
+    """Stop it where it has not the journal's write lock: one that has it is waited for (test_paused_writer)."""
+
+    def stopped() -> bool:
+        return Path(f"/proc/{handler.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    with contextlib.closing(sqlite3.connect(StateDirectory.default().journal(1), 1.0, isolation_level=None)) as journal:
+        while True:
+            handler.send_signal(signal.SIGSTOP)
+            until("it stops", stopped)
+            with contextlib.suppress(sqlite3.OperationalError):
+                journal.execute("BEGIN IMMEDIATE")
+                journal.execute("ROLLBACK")
+                break
+            handler.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+
+
 def test_a_second_handler_goes_on_where_the_first_is_killed_or_stopped_which_writes_no_more(
     handlers: Handlers, tmp_path: Path
 ) -> None:
@@ -119,7 +138,7 @@ def test_a_second_handler_goes_on_where_the_first_is_killed_or_stopped_which_wri
     assert handlers.lease() == ("second", 2)
 
     third = handlers.start("third", waits=False)
-    second.send_signal(signal.SIGSTOP)
+    stop_between_writes(second)
     third.hear_ready()
     before = went_on(handlers, 3)
     second.send_signal(signal.SIGCONT)
