@@ -567,7 +567,8 @@ def test_what_is_found_without_a_source_ends_a_job_in_its_second_epoch(tmp_path:
     trained, records = train(tmp_path, wanted.model_copy(update={"spec": spec}))
     assert trained.reason is Reason.TARGET_REACHED and trained.message.startswith("val_loss 0.2")
     first = next(one.report for one in records if isinstance(one, ev.EpochFinished))
-    assert first.guessed and first.line == "val_loss: 0.1"
+    # On a busy machine both come within half a second, and are one report.
+    assert first.guessed and first.line in ("val_loss: 0.1", "epoch 0: val loss: 1.0000")
 
 
 def test_epochs_that_are_reported_at_once_all_count(tmp_path: Path) -> None:
