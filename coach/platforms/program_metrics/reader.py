@@ -53,8 +53,9 @@ class Reader:
         self._of_records = ""  #: the kind of records that the wanted metric comes from
         self._status: dict[str, Reading] = {}
         self._table = Table()
-        words = text.words_of(wanted.metric)
-        self._word = ([*words, ""][:1] + [word for word in words if word not in text.PARTS])[-1]
+        words = [word for token in text.tokens_of(wanted.metric) for word in token]
+        #: What each line with the metric has: the last word of its name that is no part.
+        self._word = next((word for word in reversed(words) if word not in text.PARTS), words[-1] if words else "")
         self._others: Others | None = Others()  #: until the metric was found
         self._asked = 0  #: lines after which it was looked whether to ask
         self._above = ""  #: what the last line that is not indented says its numbers were measured on

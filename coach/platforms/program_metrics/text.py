@@ -90,7 +90,7 @@ _LAST_NUMBER = re.compile(r".*(?:^|\s)[-+/%.,0-9]*[0-9][-+/%.,0-9]*(?:[a-z]{1,5}
 _PATH = re.compile(r"(?<!\S)(?:\.{0,2}/\S+|\S+\.\w+|\S+[/\\]\S+[/\\]\S+)\s+")
 #: A mark in a name says that its numbers are in per cent: `Accuracy (%)`, `%WER`, `acc_pct`.
 _PERCENT = re.compile(
-    r"[,_]?\s*[\[(]?(?<![0-9])(?<![0-9] )(?:\bin )?(?:%|(?<![^\W_])(?:percent|percentage|pct)(?![^\W_]))[\])]?",
+    r"[,_]?\s*[\[(]?(?<![0-9])(?<![0-9] )(?:\bin )?(?:%|(?<![^\W_])(?:percent|pct)(?![^\W_]))[\])]?",
     re.IGNORECASE,
 )
 _LAST_PERCENT = re.compile(rf"(?i:{_PERCENT.pattern})['\"` ]*$")
@@ -175,8 +175,10 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def tokens_of(name: str) -> tuple[tuple[str, ...], ...]:
-    """The words of each token of a name, which spaces and slashes part, but for a mark of per cent."""
-    return tuple(words for token in re.split(r"[\s/]+", _PERCENT.sub(" ", name)) if (words := words_of(token)))
+    """The words of each token of a name, which spaces and slashes part, without a mark of per cent if more is there."""
+    unmarked = _PERCENT.sub(" ", name)
+    tokens = re.split(r"[\s/]+", unmarked if words_of(unmarked) else name)
+    return tuple(words for token in tokens if (words := words_of(token)))
 
 
 def all_parts(token: tuple[str, ...]) -> bool:

@@ -11,6 +11,7 @@ from coach.core.spec.program import at_most_one
 from coach.platforms.program_metrics.base import Wanted
 from coach.platforms.program_metrics.collector import Lines
 from coach.platforms.program_metrics.reader import Reader
+from coach.platforms.program_metrics.text import in_percent
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 ESCAPES = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\e": "\x1b"}
@@ -30,7 +31,8 @@ def rows() -> list[tuple[str, str, str]]:
 
 def read(target: str, text: str) -> float | None:
     """The metric's value in the last report of a text."""
-    reader, lines = Reader(Wanted(target, bounded=at_most_one(target))), Lines()
+    bounded = at_most_one(target)
+    reader, lines = Reader(Wanted(target, bounded=bounded, percent=in_percent(target) and not bounded)), Lines()
     found = [one for piece in (text.encode(), b"") for line in lines.more(piece) for one in reader.line(line)]
     return next((one.values[target] for one in reversed(found) if target in one.values), None)
 
