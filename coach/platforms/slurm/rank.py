@@ -266,14 +266,10 @@ def below():
         try:
             with open("/proc/%s/stat" % name, "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
-            runs, parent = (
-                fields[0] not in b"ZX" or int(fields[17]) > 1,
-                int(fields[1]),
-            )  # its first thread may end alone
+            if fields[0] not in b"ZX" or int(fields[17]) > 1:  # its first thread may have ended alone
+                parents[int(name)] = int(fields[1])
         except (OSError, IndexError):
             continue
-        if runs:
-            parents[int(name)] = parent
     found, more = [], [os.getpid()]
     while more:
         more = [pid for pid, parent in parents.items() if parent in more]
