@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,26 @@ import pytest
 
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason
+from coach.platforms.slurm.attempt import interval
 from tests.docs.pages import ROOT
 from tests.slurm.cluster import SlurmCluster
-from tests.slurm.runs import LEARNS, Stopped, coach, job, logged, train
+from tests.slurm.runs import LEARNS, Stopped, job, logged, train
 from tests.slurm.test_faults import running
 from tests.slurm.test_programs import paid
 
 pytestmark = pytest.mark.timeout(180)
+
+
+def command(folder: Path) -> subprocess.Popen[str]:
+    """A command with a program; what it says, errors included, can be read."""
+    (folder / "own.py").write_text(LEARNS)
+    words = ["run", "--platform", "slurm", "--budget", "1coreh", "--target", "val_loss=0.05", "--resumes", "--no-live"]
+    words += ["--cpu", "1", "--memory", "512Mi", "--name", "own", "--", "python3", "own.py"]
+    env = {**os.environ, "COACH_HOME": str(folder / "home")}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [ROOT / ".venv/bin/coach", *words], cwd=folder, env=env, text=True, stdout=pipe, stderr=subprocess.STDOUT
+    )
 
 
 def test_a_program_goes_on_without_its_handler_and_is_taken_over(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -61,18 +75,13 @@ def test_a_larger_job_that_was_queued_ends_with_its_handler(slurm: SlurmCluster,
 def test_a_command_that_was_killed_goes_on_with_its_program_when_it_is_typed_again(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    (tmp_path / "own.py").write_text(LEARNS)
-    words = ["run", "--platform", "slurm", "--budget", "1coreh", "--target", "val_loss=0.05", "--resumes", "--no-live"]
-    command = [*words, "--cpu", "1", "--memory", "512Mi", "--name", "own", "--", "python3", "own.py"]
-    env = {**os.environ, "COACH_HOME": str(tmp_path / "home")}
-    first = subprocess.Popen([str(ROOT / ".venv/bin/coach"), *command], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
-    assert first.stdout is not None
-    assert any(b"epoch 2" in line for line in first.stdout)
-    first.kill()
-    first.communicate()
-    said = coach(tmp_path, *command)
-    assert said.returncode == 0, said.stderr
-    assert "own: goes on" in said.stdout + said.stderr
+    with command(tmp_path) as first:
+        assert any("epoch 2" in line for line in first.stdout or ())
+        first.kill()
+    with command(tmp_path) as second:
+        said = second.communicate()[0]
+    assert second.returncode == 0, said
+    assert "own: goes on" in said
     assert logged(tmp_path).count("rank 0") == 1, "it was started once"
 
 
@@ -90,6 +99,42 @@ def test_a_job_that_began_while_no_handler_ran_is_taken_as_it_is(slurm: SlurmClu
     assert trained.reason is Reason.TARGET_REACHED, trained.message
     assert logged(tmp_path).count("rank 0") == 1, "it was started once"
     assert [epoch.report.at_epoch for epoch in trained.epochs][:3] == [1, 2, 3], "what it reported meanwhile counts"
+    paid(trained, records)
+
+
+def test_a_job_that_waits_begins_with_the_command_that_was_typed_again(slurm: SlurmCluster, tmp_path: Path) -> None:
+    held = slurm.hold("--nodes=3", "--exclusive")
+    with command(tmp_path) as first:
+        slurm.until(lambda: slurm.queue("pending"))
+        first.kill()
+    (waits,) = slurm.queue("pending", form="%i")
+    with command(tmp_path) as second:
+        said = []
+        for line in second.stdout or ():
+            said.append(line)
+            if f"Slurm job {waits}" in line:
+                time.sleep(4 * interval())  # the second one looks at the queue meanwhile
+                slurm("scancel", held)
+    assert second.returncode == 0, said
+    assert not [line for line in said if "attempt" in line]
+    assert logged(tmp_path).count("rank 0") == 1, "it was started once"
+
+
+def test_a_program_goes_on_when_its_new_handler_is_slow(slurm: SlurmCluster, tmp_path: Path) -> None:
+    spec = job(tmp_path, target=0.1)
+
+    def stop(_handler: Any, event: Any) -> None:
+        if isinstance(event, ev.EpochFinished) and event.report.at_epoch == 2:
+            raise Stopped
+
+    def slow(handler: Any, _event: Any) -> None:
+        if len(handler.jobs["own"].epochs) == 2:
+            time.sleep(2 * interval())
+
+    train(tmp_path, spec, then=stop)
+    trained, records = train(tmp_path, spec, then=slow)
+    assert trained.reason is Reason.TARGET_REACHED, trained.message
+    assert logged(tmp_path).count("rank 0") == 1, "it was started once"
     paid(trained, records)
 
 

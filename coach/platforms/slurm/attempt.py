@@ -92,7 +92,7 @@ class Attempt:
         #: As Slurm says it last, and the reason for it; the former is one of `queue.ENDED`, or FORGOTTEN, at the end.
         self.entry: queue.Entry | None = None
         self.over = ""
-        #: For how long it may wait without a handler.
+        #: For how long it may wait without a handler; 0 for one that was followed before: it has its deadline.
         self.waits = 0.0
         #: Looks at Slurm's queue in which it was not, in a row, and in which it waited.
         self.missed = self.waited = 0

@@ -110,7 +110,7 @@ class SlurmPlatform(LoggedPrograms):
                 if attempt.followed:
                     followed.append(attempt)
                 elif not attempt.over and not attempt.hold:
-                    self._queued[attempt.job] = attempt
+                    self._queued[attempt.job], attempt.waits = attempt, WAITING_SECONDS
         # Of two Slurm jobs of one job the one that runs goes on.
         runs = {pod: one.token for one in sorted(followed, key=lambda one: not one.over) for pod in one.pods}
         kept = {runs[pod] for pod in (self.events.takes_over(runs) if runs else ())}
@@ -375,7 +375,7 @@ class SlurmPlatform(LoggedPrograms):
                     await self.forget(job)
             for attempt in self.attempts.values():
                 waits = not attempt.held if attempt.hold else not self.followed(attempt.job)
-                if attempt.unwanted == math.inf and waits:
+                if attempt.unwanted == math.inf and waits and attempt.waits:
                     attempt.tell(seconds=attempt.waits)
             if not self.attempts:
                 continue
