@@ -42,7 +42,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 # The parts of make test.
-TESTS := $(addprefix test-,platforms commands handlers local processes core simulation cli rest service)
+TESTS := $(addprefix test-,local handlers processes commands platforms core simulation service rest cli)
 .PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick $(TESTS) test-packaging test-research test-gpu test-root test-slurm test-slurm-faults test-slurm-handlers test-slurm-programs test-web web test-pytorch test-torch2 test-trackers kubernetes test-kubernetes test-versions images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel release control-plane helm object-store docs check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
@@ -114,7 +114,7 @@ bench: setup data
 # Parts at once, each in its own fixed order; a line says which part it is of. Those that start processes, and wait for
 # them most of the time, begin first.
 test: setup data control-plane
-	@$(MAKE) --no-print-directory -k -j6 $(TESTS) test-go
+	@$(MAKE) --no-print-directory -k -j8 $(TESTS) test-go
 	@echo "Not run here: make test-research (the papers' policies), make test-packaging (wheels, chart), make test-pytorch (needs"
 	@echo 'PyTorch), make test-root (needs root and iproute2, util-linux, procps), make test-web (needs chromium), make'
 	@echo 'test-kubernetes (needs root and Go), make all-tests (takes longer).'

@@ -41,8 +41,8 @@ found = DirectoryBasedExampleDatabase(COUNTEREXAMPLES)
 settings.register_profile(
     "patient", settings.get_profile("default"), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-# Fifty cases of each property; `make fuzz` draws more.
-settings.register_profile("fixed", settings.get_profile("patient"), max_examples=50, database=ReadOnlyDatabase(found))
+# Twenty cases of each property; `make fuzz` draws more.
+settings.register_profile("fixed", settings.get_profile("patient"), max_examples=20, database=ReadOnlyDatabase(found))
 settings.register_profile("fuzz", settings.get_profile("patient"), database=found)
 settings.load_profile("fixed")
 

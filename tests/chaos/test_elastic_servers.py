@@ -41,6 +41,7 @@ async def _kill_a_server_after_a_copy(stage: Stage) -> int:
     return copied
 
 
+@pytest.mark.full
 def test_workers_and_servers_survive_each_other_at_any_instant(tmp_path: Path) -> None:
     faults = [
         Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),

@@ -116,6 +116,7 @@ def test_the_best_model_is_handed_over_in_files_that_mxnet_alone_reads(tmp_path:
     assert wrong.returncode == 2 and "-o NAME.npz" in wrong.stderr
 
 
+@pytest.mark.full
 def test_a_plan_trains_the_job_for_a_stated_price_where_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "best.yaml").write_text(JOB.replace("name: best", "name: planned"))

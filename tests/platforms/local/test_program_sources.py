@@ -134,6 +134,7 @@ def test_a_program_whose_output_is_closed_still_reports(tmp_path: Path) -> None:
     assert trained.reason is Reason.TARGET_REACHED
 
 
+@pytest.mark.full
 def test_a_hundred_megabytes_without_a_line_hide_no_report(tmp_path: Path) -> None:
     script = """
 with open("a.csv", "w") as file:
