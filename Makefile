@@ -114,7 +114,7 @@ bench: setup data
 # Parts at once, each in its own fixed order; a line says which part it is of. Those that start processes, and wait for
 # them most of the time, begin first.
 test: setup data control-plane
-	@$(MAKE) --no-print-directory -k -j8 $(TESTS) test-go
+	@$(MAKE) --no-print-directory -k -j6 $(TESTS) test-go
 	@echo "Not run here: make test-research (the papers' policies), make test-packaging (wheels, chart), make test-pytorch (needs"
 	@echo 'PyTorch), make test-root (needs root and iproute2, util-linux, procps), make test-web (needs chromium), make'
 	@echo 'test-kubernetes (needs root and Go), make all-tests (takes longer).'

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 #: Seconds for an answer in addition to the waiting time in the request.
 TIMEOUT = 30.0
-#: Seconds of the longest simulation.
-MAX_SIMULATION = 180.0
+#: Seconds of the longest simulation, and of the first figure, which imports what draws.
+MAX_SIMULATION, MAX_DRAWING = 180.0, 90.0
 Files = Sequence[Path | str]
 
 
@@ -340,7 +340,7 @@ class Operations:
     @Operation
     def job_picture(self, name: str, picture: str = "page", kind: str = "png") -> Call[bytes]:
         """A figure (`page`, `curve`, `allocation`, `money`, `speed`, `prediction`) as `png` or `svg`."""
-        return _get(f"/jobs/{name}/figures/{picture}.{kind}", bytes)
+        return _get(f"/jobs/{name}/figures/{picture}.{kind}", bytes, MAX_DRAWING)
 
     @Operation
     def job_table(self, name: str, table: str = "epochs") -> Call[str]:

@@ -224,8 +224,8 @@ async def job_picture(context: InContext, known: Known, picture: Picture, kind: 
     service = context.service
     if not known.epochs:
         raise NotNowError(f"{known.name}: no epoch has ended, there is nothing to draw")
-    past = service.past(known.name)
-    drawn = await asyncio.to_thread(_drawn, service.home.records(past), known, service.handler.now(), picture, kind)
+    records = await asyncio.to_thread(service.home.records, service.past(known.name))
+    drawn = await asyncio.to_thread(_drawn, records, known, service.handler.now(), picture, kind)
     media = "image/png" if kind is Format.PNG else "image/svg+xml"
     name = known.name if picture is Picture.PAGE else f"{known.name}-{picture.value}"
     return Response(drawn, media_type=media, headers=_named(f"{name}.{kind.value}"))

@@ -102,7 +102,7 @@ def differences(folder: Path, reports: list[dict], *loops: str) -> list[list[flo
     return json.loads(run_python(code).splitlines()[-1])
 
 
-@pytest.mark.parametrize("clip", [{}, {"norm": 0.5}, {"value": 0.01}])
+@pytest.mark.parametrize("clip", [pytest.param({}, marks=pytest.mark.full), {"norm": 0.5}, {"value": 0.01}])
 def test_micro_batches_and_clipping_are_as_in_a_loop_of_ones_own(gang: Gang, tmp_path: Path, clip: dict) -> None:
     model = model_file(tmp_path / "model.py", MODEL.replace("SMALLEST", "7")) | {"args": {"width": 12}}
     model_file(tmp_path / "plain.py", MODEL.replace("SMALLEST", "16"))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from coach import AsyncClient, Client
@@ -34,6 +35,12 @@ def test_importing_it_imports_nothing_that_computes() -> None:
     code = "import sys; from coach import Client; print({'scipy', 'fastapi', 'matplotlib'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_the_first_figure_may_take_longer_than_other_answers() -> None:
+    with httpx.Client(base_url="http://here") as http:
+        figure, data = (one.make(None, "a").request(http) for one in (Client.job_picture, Client.job_figures))
+    assert figure.extensions["timeout"]["read"] > data.extensions["timeout"]["read"] + 60
 
 
 def test_a_job_is_checked_planned_submitted_once_and_followed_to_its_end(home: StateDirectory, tmp_path: Path) -> None:
