@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import re
 import shutil
 import socket
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.runtime import FunctionProcess, Runtime
+from tests.chaos.processes import command, descendants
 
 
 def quick_runtime(folder: Path) -> Runtime:
@@ -32,12 +34,19 @@ async def launch(runtime: Runtime, folder: Path, address: str, name: str = "f", 
     return await runtime.launch("worker", name, address, log_path=folder / f"{name}.log", **place)
 
 
+def listening(address: str) -> Path:
+    """The socket of a function that came from this process. Others' functions may have its address, in other folders,
+    and what they leave behind.
+    """
+    keepers = (command(pid) for pid in descendants(os.getpid()))
+    folders = {Path(found[1]) for line in keepers if (found := re.search(r"--remove (\S+)/template", line))}
+    (path,) = (path for folder in folders if (path := folder / f"{address}.sock").exists())
+    return path
+
+
 def ask(function: FunctionProcess | str, **body: Any) -> dict[str, Any]:
-    """A function's answer, of its health where nothing else is asked. It is found by its address, too."""
-    if isinstance(function, str):
-        (path,) = Path(tempfile.gettempdir()).glob(f"coach-*/{function}.sock")
-    else:
-        path = Path(function.socket)
+    """A function's answer, of its health where nothing else is asked. One of this process is found by its address."""
+    path = listening(function) if isinstance(function, str) else Path(function.socket)
     data = json.dumps(body or {"op": "health"})
     with contextlib.closing(http.client.HTTPConnection("function", timeout=60)) as connection:
         connection.sock = socket.socket(socket.AF_UNIX)

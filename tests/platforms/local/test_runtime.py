@@ -57,6 +57,21 @@ def test_a_function_answers_logs_and_ends_with_all_of_it(tmp_path: Path) -> None
     with_runtime(tmp_path, use)
 
 
+def test_a_function_is_found_by_its_address_beside_one_that_another_process_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "coach-left").mkdir()
+    (tmp_path / "coach-left" / f"{BLOCK}.1:8080.sock").touch()
+
+    async def use(runtime: Runtime) -> None:
+        function = await launch(runtime, tmp_path, f"{BLOCK}.1:8080")
+        await function.wait_ready(20)
+        assert (await asyncio.to_thread(ask, function.address))["role"] == "worker"
+
+    with_runtime(tmp_path, use)
+
+
 def test_many_start_at_once_and_all_end_with_the_runtime(tmp_path: Path) -> None:
     pids: list[int] = []
 
