@@ -186,13 +186,13 @@ class Hub(lines.Listener):
         return now
 
     def _report(self) -> None:
+        """Changes are told of once all have entered: until then the steps that some have not said would be missing."""
         view = self._view
-        changes = [self._changes[number] for number in sorted(self._changes)[-REMEMBERED:]]
-        self._changes = {change["view"]: change for change in changes}
+        self._changes = {number: self._changes[number] for number in sorted(self._changes)[-REMEMBERED:]}
         self._reporter.progress(
             view=view.number if view is not None else None,
             members=[worker_of(each) for each in view.members] if view is not None else [],
-            changes=changes,
+            changes=[change for change in self._changes.values() if "at" in change],
             lost=self._lost[-REMEMBERED:],
             copied=self._copied,
         )
