@@ -186,7 +186,7 @@ class Hub(lines.Listener):
         return now
 
     def _report(self) -> None:
-        """Changes are told of once all have entered: until then the steps that some have not said would be missing."""
+        """The changes into views that all have entered; of others, some have not said yet how long their steps took."""
         view = self._view
         self._changes = {number: self._changes[number] for number in sorted(self._changes)[-REMEMBERED:]}
         self._reporter.progress(
