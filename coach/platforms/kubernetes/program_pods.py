@@ -80,25 +80,37 @@ class WorkerPod(LoggedWorker):
 
     async def _follow(self, printed: Printed) -> Ended:
         printing = asyncio.create_task(self._print(printed))
+        self._cluster.pods.listeners.append(self._see)
         try:
             await self._cluster.pods.until(self._is_over)
             self._all_printed.set()
             await asyncio.wait({printing}, timeout=LAST_WORDS_SECONDS)
         finally:
+            self._cluster.pods.listeners.remove(self._see)
             printing.cancel()
             await asyncio.gather(printing, return_exceptions=True)
         return self._how(printed.last)
 
+    def _see(self, name: str, found: Object | None) -> None:
+        """Each state of its pod: the one with the exit code may be followed at once by its deletion."""
+        if name != self.pod.name or found is None or found["metadata"]["uid"] != self.identity:
+            return
+        self._seen = found
+        if pods.ending(found) and not self._has_ended():  # also where Kubernetes, or another, ends it
+            self._run.ends(self, float(found["metadata"].get("deletionGracePeriodSeconds") or 0.0))
+
+    def _has_ended(self) -> bool:
+        phase = self._seen.get("status", {}).get("phase")
+        return phase in ("Succeeded", "Failed") or pods.terminated(self._seen) is not None
+
     def _is_over(self) -> bool:
         found = self._cluster.pods.objects.get(self.pod.name)
+        self._see(self.pod.name, found)
+        if self._has_ended():
+            return True
         if found is None or found["metadata"]["uid"] != self.identity:
             self._lost = self._lost or "its pod was deleted, not by Coach"
-            return True
-        self._seen = found
-        if pods.ending(found):  # also where Kubernetes, or another, ends it
-            self._run.ends(self, float(found["metadata"].get("deletionGracePeriodSeconds") or 0.0))
-        ended = found.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        return ended or pods.terminated(found) is not None or bool(self._lost)
+        return bool(self._lost)
 
     def _how(self, last: str) -> Ended:
         terminated = pods.terminated(self._seen)

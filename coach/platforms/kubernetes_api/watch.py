@@ -72,7 +72,7 @@ class Collection:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Return once `done` holds; it is called after every change."""
+        """Return once `done` holds; it is called after changes, several of which may have come at once."""
         while not done():
             await self._changed.wait()
 

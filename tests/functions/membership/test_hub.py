@@ -10,9 +10,6 @@ from training.membership.messages import Copied, Entered, Formed, Hello, Order, 
 from training.reporter import Reporter
 from training.request import StartRequest
 
-#: The hub's thread goes on until this process ends, and so do its connections.
-OPEN: list[socket.socket] = []
-
 
 def request(role: str, port: int) -> StartRequest:
     where = {"root": f"127.0.41.1:{port}", "host": "127.0.41.10", "key": "the-key-of-the-group"}
@@ -43,7 +40,6 @@ def test_a_change_is_told_of_once_the_servers_have_entered_too() -> None:
     Hub(request("scheduler", port), Reporter(theirs, "e"))
     worker = lines.connect(request("worker", port), {"member": "0.a"})
     server = lines.connect(request("server", port), {"member": "0.b@127.0.41.10:9"})
-    OPEN.extend((ours, worker, server))
     for connection in (worker, server):
         lines.send(connection, encode(Hello(size=10)))
     heard = orders(worker)
@@ -56,3 +52,5 @@ def test_a_change_is_told_of_once_the_servers_have_entered_too() -> None:
     (change,) = next(each for each in progress if each["changes"])["changes"]
     assert (change["workers"], change["servers"], change["migration_ms"]) == ([0], [0], 10.0)
     assert change["at"] > 0
+    for connection in (ours, worker, server):
+        connection.detach()  # the hub's thread goes on until this process ends

@@ -615,6 +615,34 @@ def test_a_program_gets_sigterm_a_grace_period_before_its_money_ends(opened: Any
     runs(body, server)
 
 
+def test_a_pod_that_is_deleted_as_soon_as_it_has_ended_has_its_exit_code(opened: Any, server: ApiServer) -> None:
+    """A watch that has fallen behind brings both at once."""
+
+    async def body() -> None:
+        platform, node, said = await opened()
+        job = training_job()
+        pods = await deploy(platform, node, job, FIRST)
+        order = order_of(job, pods)
+        waiting = asyncio.create_task(epoch(platform, order))
+        node.prints(FIRST, "loss 0.9")
+        await waiting
+        behind = list[tuple[str, Any]]()
+        change = platform._pods._set
+        platform._pods._set = lambda *found: behind.append(found)
+        releasing = asyncio.create_task(platform.release([FIRST]))
+        await node.obey(FIRST)
+        while not behind or behind[-1] != (FIRST.name, None):
+            await asyncio.sleep(0.02)
+        platform._pods._set = change
+        for name, found in behind:
+            change(name, found)
+        await releasing
+        assert [signal for _, signal, _ in said.signals] == ["SIGTERM"]
+        await finish(platform)
+
+    runs(body, server)
+
+
 def test_the_end_of_an_earlier_programs_money_does_not_end_the_one_that_has_its_name(
     opened: Any, server: ApiServer
 ) -> None:
